@@ -1,0 +1,27 @@
+"""Evidence, update by update, that a re-implemented training loop reproduces its original."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traingen.callbacks.step_recorder import StepRecorder
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["StepRecorder", "__version__"]
+
+# Public names that need torch or Lightning, and the module each is loaded from on first use.
+_LAZY = {"StepRecorder": "traingen.callbacks.step_recorder"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562), so that `import traingen` stays light."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Two of anything recorded, their differences, and what follows from them."""

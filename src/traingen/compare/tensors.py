@@ -1,0 +1,153 @@
+"""Compare live tensors of two systems, name by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from traingen.compare.differences import Difference
+from traingen.compare.gates import Tolerance
+
+CHUNK = 1 << 20  # elements compared at once, which bounds the extra memory
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+Named = tuple[str, Any, Any]  # path, original, package; None where a system has none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorComparison:
+    """One quantity over all its tensors at one update."""
+
+    quantity: str
+    compared: int  # tensors and plain values of which both systems have one
+    equal: int  # those with equal bits
+    max_absolute: float  # largest difference of any element, 0.0 if none
+    max_path: str | None  # the tensor that holds it
+    differences: tuple[Difference, ...]
+
+
+def compare_tensors(
+    update: int, quantity: str, named: Iterable[Named], tolerance: Tolerance
+) -> TensorComparison:
+    """Compare each pair of `named`; the tensors are only read.
+
+    dtype and shape must agree; a device may differ. A name that one system has and the other has
+    not is a difference; one that neither has is not counted.
+    """
+    compared = equal = 0
+    worst, worst_path = 0.0, None
+    differences = []
+    for name, original, package in named:
+        if original is None and package is None:
+            continue
+        compared += 1
+        found = _compare_one(update, quantity, f"{quantity}.{name}", original, package, tolerance)
+        if found is None:
+            equal += 1
+            continue
+        differences.append(found)
+        size = found.absolute if found.absolute is not None else float("inf")
+        if worst_path is None or size > worst:
+            worst, worst_path = size, found.path
+    return TensorComparison(
+        quantity=quantity,
+        compared=compared,
+        equal=equal,
+        max_absolute=worst,
+        max_path=worst_path,
+        differences=tuple(differences),
+    )
+
+
+def _compare_one(
+    update: int, quantity: str, path: str, original: Any, package: Any, tolerance: Tolerance
+) -> Difference | None:
+    def difference(a: Any, b: Any, **sizes: Any) -> Difference:
+        return Difference(
+            update=update, quantity=quantity, path=path, original=a, package=b,
+            limit=tolerance.limit, **sizes,
+        )  # fmt: skip
+
+    gated = not tolerance.report_only
+    if not (isinstance(original, torch.Tensor) and isinstance(package, torch.Tensor)):
+        if type(original) is type(package) and original == package:
+            return None
+        return difference(_kind(original), _kind(package), left=gated)
+    if original.shape != package.shape or original.dtype != package.dtype:
+        return difference(_kind(original), _kind(package), left=gated)
+    if original.is_complex():
+        original, package = torch.view_as_real(original), torch.view_as_real(package)
+    if same_bits(original, package):
+        return None
+    sizes = _measure(original, package, tolerance)
+    if sizes.ndim_zero:
+        a, b = original.item(), package.item()
+    else:
+        a, b = f"max |.| {sizes.largest:g}", f"max |difference| {sizes.absolute:g}"
+    return difference(
+        a, b, absolute=sizes.absolute, relative=sizes.relative, left=gated and sizes.outside > 0
+    )
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits (NaN included)."""
+    if a.device != b.device:
+        b = b.to(a.device)
+    if a.is_floating_point():
+        integers = _INTEGERS[a.element_size()]
+        a, b = a.contiguous().view(integers), b.contiguous().view(integers)
+    return torch.equal(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    absolute: float
+    largest: float  # largest |original|
+    outside: int  # elements beyond the tolerance
+    ndim_zero: bool
+
+    @property
+    def relative(self) -> float | None:
+        return self.absolute / self.largest if self.largest else None
+
+
+@torch.no_grad()
+def _measure(original: torch.Tensor, package: torch.Tensor, tolerance: Tolerance) -> _Sizes:
+    absolute = largest = 0.0
+    outside = 0
+    a_flat, b_flat = original.reshape(-1), package.to(original.device).reshape(-1)
+    for start in range(0, a_flat.numel(), CHUNK):
+        a32, b32 = a_flat[start : start + CHUNK], b_flat[start : start + CHUNK]
+        a, b = a32.double(), b32.double()
+        gap = (a - b).abs()
+        same = (a == b) | (a.isnan() & b.isnan())
+        gap[same] = 0.0  # two infinities of one sign have no difference either
+        inside = gap <= tolerance.atol + tolerance.rtol * a.abs()
+        if tolerance.max_ulps is not None and a32.is_floating_point():
+            inside |= count_ulps(a32, b32) <= tolerance.max_ulps
+        outside += int((~(inside | same)).sum())
+        absolute = max(absolute, float(torch.nan_to_num(gap, nan=float("inf")).max()))
+        largest = max(largest, float(torch.nan_to_num(a.abs(), nan=0.0).max()))
+    return _Sizes(absolute, largest, outside, original.ndim == 0)
+
+
+def count_ulps(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """How many representable numbers apart each pair of finite elements is; -0.0 equals 0.0."""
+    integers = _INTEGERS[a.element_size()]
+
+    def ordered(tensor: torch.Tensor) -> torch.Tensor:
+        bits = tensor.contiguous().view(integers).to(torch.int64)
+        lowest = torch.iinfo(integers).min
+        return torch.where(bits < 0, lowest - bits, bits)
+
+    return (ordered(a) - ordered(b)).abs()
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)}"
+    return "absent" if value is None else repr(value)

@@ -1,0 +1,1 @@
+"""Any torch training loop, watched through torch's own calls."""

@@ -1,0 +1,175 @@
+"""Record the updates of an unmodified torch training loop in the thread that runs it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from traingen.errors import SystemFailed
+from traingen.loops.batches import Fetch, TrainingBatches
+from traingen.observe.environment import describe_run
+from traingen.observe.events import Clip, Listener, forget_unfinished_step
+from traingen.observe.optimizers import class_path, identify_optimizer, parameters_of
+from traingen.observe.rng import GENERATORS
+from traingen.observe.schedulers import SchedulerBook
+from traingen.observe.update import UpdateObserver
+from traingen.records import Sink
+
+OBSERVES = [
+    "update", "optimizer", "epoch", "batch_idx", "micro_batches", "loss", "objective",
+    "grad_norm", "grad_norm_source", "grad_norm_clipped", "clipped", "lr", "hyper_parameters",
+    "scheduler", "rng", "rng_forward", "rng_after", "batch",
+]  # fmt: skip
+
+OnStart = Callable[[torch.nn.Module], None]
+OnFetch = Callable[[Fetch], None]
+
+
+class LoopRecorder(Listener):
+    """Hear one loop with one optimizer and hand its records to a sink.
+
+    Recording starts at the first call, in training mode and with gradients on, of the module that
+    owns all parameters of an optimizer: the model and the training loader are known from then on.
+
+    Args:
+        sink: takes the records.
+        on_start: called once, at that moment, before the forward runs.
+        on_fetch: called with every training batch from then on, before the loop has it and before
+            it is recorded (at the start, for the batches fetched so far).
+        rng: the generators to digest.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        on_start: OnStart | None = None,
+        on_fetch: OnFetch | None = None,
+        rng: Sequence[str] = GENERATORS,
+    ) -> None:
+        self._sink = sink
+        self._on_start = on_start
+        self._on_fetch = on_fetch
+        self._rng = rng
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._schedulers = SchedulerBook()
+        self._early_schedulers: list[LRScheduler] = []
+        self.batches = TrainingBatches()
+        self.module: torch.nn.Module | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.observer: UpdateObserver | None = None
+
+    @property
+    def schedulers(self) -> list[LRScheduler]:
+        """The loop's own schedulers of the recorded optimizer."""
+        return self._schedulers.schedulers
+
+    def close(self, reason: str, *, message: str | None = None) -> None:
+        """Write the `end` line, if anything was recorded."""
+        if self.observer is not None:
+            self.observer.close(reason, message=message)
+
+    def optimizer_built(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizers.append(weakref.ref(optimizer))
+
+    def scheduler_built(self, scheduler: LRScheduler) -> None:
+        self._early_schedulers.append(scheduler)
+        self._take_schedulers()
+
+    def scheduler_ticked(self, scheduler: LRScheduler) -> None:
+        self._schedulers.tick(scheduler)
+
+    def batch_fetched(self, loader: DataLoader[Any], iteration: int, batch: Any) -> None:
+        fetch = self.batches.fetched(loader, iteration, batch)
+        if fetch is not None:
+            self._begin(fetch)
+
+    def module_entered(self, module: torch.nn.Module) -> None:
+        if self.observer is not None:
+            if self._is_training(module):
+                self.observer.forward()
+        elif self._is_training(module):
+            optimizer = self._owned_by(module)
+            if optimizer is not None:
+                self._start(module, optimizer)
+
+    def backward_entered(self, roots: tuple[torch.Tensor, ...]) -> None:
+        if self.observer is not None:
+            for root in roots:
+                self.observer.root(root.detach().sum(), divisor=None)
+
+    def clip_entered(self, clip: Clip) -> None:
+        if self.observer is not None:
+            self.observer.before_clip(clip)
+
+    def step_applied(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.observer is None:
+            raise SystemFailed(
+                f"{class_path(optimizer)}.step() ran before any module that owns all of its "
+                "parameters was called in training mode: this loop cannot be recorded."
+            )
+        if optimizer is not self.optimizer:
+            raise SystemFailed(
+                f"a second optimizer, {class_path(optimizer)}, stepped; expected only "
+                f"{class_path(self.optimizer)}: loops with several optimizers are not recorded yet."
+            )
+        self.observer.applied(global_step=None)
+
+    def _start(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.module, self.optimizer = module, optimizer
+        early = self.batches.settle()
+        self._take_schedulers()
+        self.observer = UpdateObserver(
+            optimizer, emit=self._sink.write, schedulers=self._schedulers, generators=self._rng
+        )
+        self._sink.write(
+            describe_run(
+                observes=OBSERVES,
+                optimizers=[identify_optimizer(optimizer, index=0)],
+                schedulers=self._schedulers.identities(),
+            )
+        )
+        if self._on_fetch is not None:
+            for fetch in early:
+                self._on_fetch(fetch)
+        if self._on_start is not None:
+            self._on_start(module)
+        for fetch in early:
+            self._record_begin(fetch)
+        self.observer.forward()
+
+    def _begin(self, fetch: Fetch) -> None:
+        forget_unfinished_step()
+        if self._on_fetch is not None:
+            self._on_fetch(fetch)
+        self._record_begin(fetch)
+
+    def _record_begin(self, fetch: Fetch) -> None:
+        assert self.observer is not None
+        self.observer.begin(fetch.batch, epoch=fetch.iteration, batch_idx=fetch.index)
+
+    def _take_schedulers(self) -> None:
+        """List the schedulers that drive the recorded optimizer, once it is known."""
+        if self.optimizer is None:
+            return
+        for scheduler in self._early_schedulers:
+            if getattr(scheduler, "optimizer", None) is self.optimizer:
+                self._schedulers.add(scheduler)
+        self._early_schedulers.clear()
+
+    def _is_training(self, module: torch.nn.Module) -> bool:
+        return module.training and torch.is_grad_enabled()
+
+    def _owned_by(self, module: torch.nn.Module) -> torch.optim.Optimizer | None:
+        """The optimizer all of whose parameters are in `module`, if there is one."""
+        held = {id(p) for p in module.parameters()}
+        for reference in self._optimizers:
+            optimizer = reference()
+            if optimizer is not None and {id(p) for p in parameters_of(optimizer)} <= held:
+                return optimizer
+        return None

@@ -1,0 +1,1 @@
+"""Live training state, read without changing it, as values of `traingen.records`."""

@@ -1,0 +1,64 @@
+"""Digests of tensors and of nested batches, the same for equal content wherever it lies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def digest_batch(batch: Any) -> str:
+    """SHA-256, hex, of structure, dtypes, shapes and bytes of `batch`.
+
+    Lists and tuples count as the same sequence, because collate functions differ in the choice;
+    mappings are taken in sorted key order. Tensors are read on the CPU: on an accelerator this
+    waits for the device.
+
+    Raises:
+        TypeError: something in `batch` has no content that could be digested.
+    """
+    digest = hashlib.sha256()
+    for piece in _pieces(batch):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def combine_digests(digests: Iterable[str]) -> str:
+    """One digest for the micro-batches of an update; that of a single one is its own."""
+    several = list(digests)
+    if len(several) == 1:
+        return several[0]
+    return hashlib.sha256("".join(several).encode()).hexdigest()
+
+
+def _pieces(value: Any) -> Iterable[bytes]:
+    if isinstance(value, torch.Tensor):
+        yield from _array_pieces(value.detach().cpu())
+    elif isinstance(value, np.ndarray):
+        yield from _array_pieces(torch.from_numpy(np.ascontiguousarray(value)))
+    elif isinstance(value, Mapping):
+        yield f"mapping {len(value)};".encode()
+        for key in sorted(value, key=repr):
+            yield f"{key!r}:".encode()
+            yield from _pieces(value[key])
+    elif isinstance(value, list | tuple):
+        yield f"sequence {len(value)};".encode()
+        for item in value:
+            yield from _pieces(item)
+    elif value is None or isinstance(value, str | bytes | bool | int | float | np.generic):
+        yield f"{type(value).__name__} {value!r};".encode()
+    else:
+        raise TypeError(
+            f"batch holds a {type(value).__name__}, expected tensors, arrays, numbers or text in "
+            "lists, tuples and mappings: convert it in collate_fn."
+        )
+
+
+def _array_pieces(tensor: torch.Tensor) -> Iterable[bytes]:
+    yield f"tensor {tensor.dtype} {tuple(tensor.shape)};".encode()
+    flat = tensor.contiguous().reshape(-1)
+    if flat.numel():
+        yield flat.view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,58 @@
+"""What an optimizer is and the hyper-parameters it uses, as recorded values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from traingen.records import OptimizerIdentity
+
+# Written into the groups by schedulers for their own use; no optimizer reads them.
+_BOOKKEEPING = {
+    "params", "lr", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
+    "param_names", "swa_lr",
+}  # fmt: skip
+
+
+def class_path(value: object) -> str:
+    """The dotted path of the class of `value`."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def identify_optimizer(optimizer: torch.optim.Optimizer, *, index: int) -> OptimizerIdentity:
+    """Name the optimizer by class and size."""
+    return OptimizerIdentity(
+        index=index,
+        class_path=class_path(optimizer),
+        groups=len(optimizer.param_groups),
+        parameters=len(parameters_of(optimizer)),
+    )
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The optimizer's own parameters, in the order of its groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def rates_of(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The rate of each parameter group now."""
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
+def hyper_parameters_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Every other option of each group: betas, eps, weight decay …; tensors as numbers."""
+    return [
+        {key: _plain(group[key]) for key in sorted(group) if key not in _BOOKKEEPING}
+        for group in optimizer.param_groups
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return repr(value)

@@ -1,0 +1,106 @@
+"""Results as plain text of at most 80 columns, without colour."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from traingen.compare.causes import Finding
+from traingen.lockstep.result import LockstepResult
+from traingen.lockstep.summary import LOSS_DEPARTURE, ModeResult
+
+WIDTH = 80
+
+
+def render_lockstep(result: LockstepResult, *, title: str, horizon_source: str) -> str:
+    """The verdict, one row per mode, the cause, and what was not exercised."""
+    lines = [f"VERDICT  {result.verdict.upper()}  {title}: {_headline(result)}", ""]
+    lines += _table(result)
+    lines += _losses(result)
+    for finding in result.findings:
+        lines += ["", *_finding(finding)]
+    lines += ["", *_limits(result, horizon_source)]
+    return "\n".join(lines)
+
+
+def _headline(result: LockstepResult) -> str:
+    decisive = result.decisive
+    if decisive is not None and decisive.first_divergence is not None:
+        first = decisive.first_divergence
+        return f"{first.quantity} differs first, at update {first.update}"
+    if result.verdict == "pass":
+        return "every asserted gate held at every update"
+    reasons = [m.reason for m in result.modes.values() if m.reason]
+    return reasons[0] if reasons else "nothing was compared"
+
+
+def _table(result: LockstepResult) -> list[str]:
+    rows = [("mode", "updates", "equal bits", "verdict", "first gate left")]
+    for mode in result.modes.values():
+        rows.append(
+            (mode.mode, f"{mode.updates}/{mode.asked}", str(mode.equal_updates), mode.verdict,
+             _first_left(mode))
+        )  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    table = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        table.append(_shorten("  ".join([*cells, row[4]])))
+    return table
+
+
+def _first_left(mode: ModeResult) -> str:
+    first, report = mode.first_divergence, mode.report_only_divergence
+    if first is not None:
+        return f"update {first.update}: {first.path}"
+    if report is not None:
+        return f"update {report.update}, report-only: {report.path}"
+    return "none"
+
+
+def _losses(result: LockstepResult) -> Iterator[str]:
+    """Where the loss departs, as the protocol asks; a fault need not move the loss at all."""
+    yield ""
+    for mode in result.modes.values():
+        if mode.loss_departure is not None:
+            update, size = mode.loss_departure
+            text = f"first over {LOSS_DEPARTURE:g} at update {update} ({size:.3g})"
+        elif mode.largest_loss_relative is None:
+            text = "not compared"
+        else:
+            text = f"never over {LOSS_DEPARTURE:g}, at most {mode.largest_loss_relative:.3g}"
+        earliest = mode.earliest_difference
+        if earliest is not None:
+            text += f"; first bit that differed: update {earliest.update}, {earliest.path}"
+        yield from _wrap(f"{mode.mode}: relative loss difference ", text)
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"{finding.severity.upper()}  {finding.id}"
+    for label in ("measured", "meaning", "fix"):
+        yield from _wrap(f"  {label:<9}", getattr(finding, label))
+
+
+def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
+    yield from _wrap("horizon         ", horizon_source)
+    for mode in result.modes.values():
+        if mode.horizon:
+            spans = ", ".join(f"{gate} {update}" for gate, update in sorted(mode.horizon.items()))
+            yield from _wrap(f"  {mode.mode}: report-only after update ", spans)
+        for what, why in mode.not_synchronized.items():
+            yield from _wrap(f"  {mode.mode}: not synchronized: ", f"{what}: {why}")
+    if not result.not_exercised:
+        yield "not exercised   nothing that is watched for"
+    for index, line in enumerate(result.not_exercised):
+        yield from _wrap("not exercised   " if index == 0 else " " * 16, line)
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=label, subsequent_indent=" " * min(len(label), 16),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _shorten(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
