@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from traingen.observe.environment import describe_run
 from traingen.observe.events import Clip, Listener, Remove, forget_unfinished_step, start_listening
@@ -93,7 +93,7 @@ class StepRecorder(pl.Callback):
         schedulers = SchedulerBook()
         for config in trainer.lr_scheduler_configs:
             schedulers.add(
-                config.scheduler,  # type: ignore[arg-type]
+                config.scheduler,
                 interval=config.interval,
                 frequency=config.frequency,
             )

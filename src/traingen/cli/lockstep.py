@@ -44,9 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     modes = tuple(dict.fromkeys(args.modes)) if args.modes else None
     if args.measure_floor:
-        return run_floor(
-            config=args.config, modes=modes, updates=args.updates, as_json=args.json
-        )
+        return run_floor(config=args.config, modes=modes, updates=args.updates, as_json=args.json)
     return run_pair(
         config=args.config,
         out=args.out,

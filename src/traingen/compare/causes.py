@@ -26,7 +26,10 @@ _CAUSES: dict[str, tuple[str, str]] = {
         'Compare where each is stepped; in Lightning return it with {"interval": "step"}.',
     ),
     "ema": ("The averaged weights were not updated alike.", "Compare decay and update schedule."),
-    "sampler": ("The samplers hold different state.", "Compare history, weights and active branch."),
+    "sampler": (
+        "The samplers hold different state.",
+        "Compare history, weights and active branch.",
+    ),
     "scaler": ("The gradient scalers differ.", "Compare initial scale, growth and skipped steps."),
     "batch": (
         "The systems computed on different data.",

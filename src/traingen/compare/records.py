@@ -43,7 +43,7 @@ def compare_updates(original: UpdateRecord, package: UpdateRecord, gates: Gates)
 
 
 def relative_difference(original: float | None, package: float | None) -> float | None:
-    """|original - package| / |original|; infinite if only one of them is finite, None if unknown."""
+    """|original - package| / |original|; infinite if only one is finite, None if unknown."""
     if original is None or package is None:
         return None
     if original == package or (math.isnan(original) and math.isnan(package)):
@@ -61,7 +61,9 @@ def _values(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
     yield from _both("tail.scaler", "amp_scale", a.amp_scale, b.amp_scale)
     yield from _mapping("tail.rng", "rng.begin", a.rng, b.rng)
     yield "batch", "batch.micro_batches", a.micro_batches, b.micro_batches
-    yield from _both("batch", "batch.digest", a.batch and a.batch.digest, b.batch and b.batch.digest)
+    yield from _both(
+        "batch", "batch.digest", a.batch and a.batch.digest, b.batch and b.batch.digest
+    )
     yield from _mapping("rng", "rng.first_forward", a.rng_forward, b.rng_forward)
     yield from _mapping("rng", "rng.after_update", a.rng_after, b.rng_after)
     yield from _mapping("loss_terms", "loss_terms", a.loss_terms, b.loss_terms)
@@ -69,7 +71,9 @@ def _values(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
     yield from _both("objective", "loss", a.loss, b.loss)
     yield from _both("grad_norm", "grad_norm", a.grad_norm, b.grad_norm)
     yield from _both("clipping", "clipping.clipped", a.clipped, b.clipped)
-    yield from _both("clipping", "clipping.grad_norm_clipped", a.grad_norm_clipped, b.grad_norm_clipped)
+    yield from _both(
+        "clipping", "clipping.grad_norm_clipped", a.grad_norm_clipped, b.grad_norm_clipped
+    )
     yield from _sequence("lr", "lr", a.lr, b.lr)
     yield from _groups(a.hyper_parameters, b.hyper_parameters)
 
@@ -110,9 +114,7 @@ def _schedulers(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
             yield "tail.scheduler", path, _present(mine), _present(theirs)
             continue
         yield "tail.scheduler", f"{path}.ticks", mine.ticks, theirs.ticks
-        yield from _both(
-            "tail.scheduler", f"{path}.last_epoch", mine.last_epoch, theirs.last_epoch
-        )
+        yield from _both("tail.scheduler", f"{path}.last_epoch", mine.last_epoch, theirs.last_epoch)
 
 
 def _present(state: Any) -> str:

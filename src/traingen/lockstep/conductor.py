@@ -282,17 +282,27 @@ class Conductor:
         """End both threads and close the files, whatever has happened."""
         try:
             for system in (self._original, self._package):
-                system.stop()
+                self._stop(system)
             if self._output.opened:
                 self._write_notes()
         finally:
             self._output.close()
+
+    def _stop(self, system: System) -> None:
+        """End one thread; what the training raises while it is ended is kept as a note."""
+        report = system.stop()
+        if isinstance(report, Raised) and self._output.opened:
+            error = report.error
+            self._summary.notes.append(
+                f"{system.name} raised while it was being ended: {type(error).__name__}: {error}"
+            )
 
 
 def _failed(system: System, error: BaseException, when: str) -> BaseException:
     """The error to raise for a system that raised: ours as it is, others with their place."""
     if isinstance(error, TraingenError):
         return error
-    failed = SystemFailed(f"{system.name} raised {when}: {type(error).__name__}: {error}")
+    hint = ": is its package installed?" if isinstance(error, ImportError) else ""
+    failed = SystemFailed(f"{system.name} raised {when}: {type(error).__name__}: {error}{hint}")
     failed.__cause__ = error
     return failed

@@ -53,11 +53,16 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def measure_floor(
-    make: MakeSystem, *, gates: Gates, modes: list[Mode], updates: int, seed: int,
+    make: MakeSystem,
+    *,
+    gates: Gates,
+    modes: list[Mode],
+    updates: int,
+    seed: int,
     on_update: Callable[[str, int], None] | None = None,
 ) -> dict[str, ModeFloor]:
     """Run the original against itself in each mode, as it is and moved by one ulp."""
-    floors = {}
+    floors: dict[str, ModeFloor] = {}
     for mode in modes:
         plan = Plan(mode=mode, updates=updates, seed=seed, name_map=NameMap(), gates=gates)
         tick = None if on_update is None else (lambda update, m=mode: on_update(m, update))
@@ -79,8 +84,12 @@ class _Measure(Conductor):
     """A conductor of the original against itself that notes when each gate is first left."""
 
     def __init__(
-        self, plan: Plan, make: MakeSystem, on_update: Callable[[int], None] | None,
-        *, moved: bool = False,
+        self,
+        plan: Plan,
+        make: MakeSystem,
+        on_update: Callable[[int], None] | None,
+        *,
+        moved: bool = False,
     ) -> None:
         self.horizon: dict[str, int] = {}
         super().__init__(
@@ -132,7 +141,10 @@ def save_floor(floor: Floor, path: Path) -> None:
     """Write the floor, replacing an older measurement at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(path.suffix + ".new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(plain_json(msgspec.to_builtins(floor))), indent=2) + b"\n")
+    beside.write_bytes(
+        msgspec.json.format(msgspec.json.encode(plain_json(msgspec.to_builtins(floor))), indent=2)
+        + b"\n"
+    )
     beside.replace(path)
 
 
@@ -163,4 +175,3 @@ def horizons_of(pair: PairFile) -> tuple[dict[str, dict[str, int]], str]:
     if floor.subject != describe_subject(pair):
         return {}, f"{pair.floor} was measured for another original, gates or seed: not used"
     return {name: dict(mode.horizon) for name, mode in floor.modes.items()}, pair.floor
-

@@ -60,14 +60,19 @@ def _compare_gradients(
 ) -> TensorComparison:
     mine, theirs = original.clip_coefficient, package.clip_coefficient
     if mine == theirs or mine is None or theirs is None:
-        mine = theirs = 1.0
-    else:
-        tolerance = replace(tolerance, rtol=max(tolerance.rtol, UNCLIPPED_RTOL))
-    named = (
+        held = ((b, original.gradients.get(a), package.gradients.get(b)) for a, b in parameters)
+        return compare_tensors(update, "gradients", held, tolerance)
+    whole = [
         (b, _divide(original.gradients.get(a), mine), _divide(package.gradients.get(b), theirs))
         for a, b in parameters
+    ]
+    rounding = Tolerance(rtol=UNCLIPPED_RTOL)
+    apart = compare_tensors(update, "gradients", whole, rounding)
+    beyond = {d.path.removeprefix("gradients.") for d in apart.differences if d.left}
+    found = compare_tensors(
+        update, "gradients", (named for named in whole if named[0] in beyond), tolerance
     )
-    return compare_tensors(update, "gradients", named, tolerance)
+    return replace(found, compared=apart.compared, equal=apart.compared - len(beyond))
 
 
 def _divide(gradient: torch.Tensor | None, coefficient: float) -> torch.Tensor | None:

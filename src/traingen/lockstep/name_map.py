@@ -44,7 +44,9 @@ class NameMap:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ConfigError(f"name_map: {pattern!r} is no regular expression: {error}.") from error
+                raise ConfigError(
+                    f"name_map: {pattern!r} is no regular expression: {error}."
+                ) from error
         for where in ("only_original", "only_package"):
             for pattern, reason in getattr(self, where).items():
                 if not str(reason).strip():
@@ -124,5 +126,7 @@ def _check_targets(pairs: list[tuple[str, str]], packages: set[str]) -> None:
 
 def _refuse(names: list[str], problem: str, way_out: str) -> None:
     if names:
-        shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if names[3:] else "")
+        shown = ", ".join(map(repr, names[:3])) + (
+            f" and {len(names) - 3} more" if names[3:] else ""
+        )
         raise ConfigError(f"name_map: {problem.format(names=shown)}: {way_out}.")

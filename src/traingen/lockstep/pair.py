@@ -144,7 +144,9 @@ def import_dotted(path: str, *, where: str) -> Any:
     """
     module, _, name = path.rpartition(".")
     if not module:
-        raise ConfigError(f"{where}: class_path {path!r} must be a dotted path, package.module.name.")
+        raise ConfigError(
+            f"{where}: class_path {path!r} must be a dotted path, package.module.name."
+        )
     try:
         found = importlib.import_module(module)
     except ImportError as error:
@@ -158,7 +160,10 @@ def import_dotted(path: str, *, where: str) -> Any:
 
 
 def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping) and set(value) in ({"class_path"}, {"class_path", "init_args"})
+    return isinstance(value, Mapping) and set(value) in (
+        {"class_path"},
+        {"class_path", "init_args"},
+    )
 
 
 def _build(value: Any, *, where: str) -> Any:
@@ -191,7 +196,9 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.[\d_]+)(?:[eE][-+]?\d+)|[-+]?\d[\d_]*\.[\d_]*|[-+]?\.\d[\d_]*"),
+    re.compile(
+        r"[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.[\d_]+)(?:[eE][-+]?\d+)|[-+]?\d[\d_]*\.[\d_]*|[-+]?\.\d[\d_]*"
+    ),
     list("-+0123456789."),
 )
 

@@ -103,6 +103,7 @@ def describe_mode(mode: ModeResult) -> dict[str, Any]:
         "largest": mode.largest,
         "not_exercised": list(mode.not_exercised),
         "not_synchronized": mode.not_synchronized,
+        "notes": list(mode.notes),
     }
 
 

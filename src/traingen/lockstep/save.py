@@ -36,7 +36,9 @@ def save_result(
         "sources": digest_sources(pair),
     }
     beside = path.with_suffix(".json.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(plain_json(document)), indent=2) + b"\n")
+    beside.write_bytes(
+        msgspec.json.format(msgspec.json.encode(plain_json(document)), indent=2) + b"\n"
+    )
     beside.replace(path)
     return path
 

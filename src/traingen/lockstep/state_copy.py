@@ -32,8 +32,8 @@ def copy_weights(
         a, b = original[mine], package[theirs]
         if a.shape != b.shape or a.dtype != b.dtype:
             raise ConfigError(
-                f"name_map: {mine!r} is {a.dtype} {tuple(a.shape)}, but {theirs!r} of the package is "
-                f"{b.dtype} {tuple(b.shape)}: these cannot be the same tensor."
+                f"name_map: {mine!r} is {a.dtype} {tuple(a.shape)}, but {theirs!r} of the package "
+                f"is {b.dtype} {tuple(b.shape)}: these cannot be the same tensor."
             )
     for mine, theirs in names.pairs:
         package[theirs].copy_(original[mine])
@@ -58,7 +58,9 @@ class Synchronizer:
     def synchronize(self, original: LiveState, package: LiveState) -> None:
         """Copy now; both systems must be parked."""
         copy_weights(
-            original.parameters | original.buffers, package.parameters | package.buffers, self._names
+            original.parameters | original.buffers,
+            package.parameters | package.buffers,
+            self._names,
         )
         self._copy_optimizer_state(original, package)
         self._copy_schedulers()

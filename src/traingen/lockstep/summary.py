@@ -37,6 +37,7 @@ class ModeResult:
     largest: dict[str, float]  # quantity -> largest absolute difference of a tensor or number
     not_exercised: tuple[str, ...]
     not_synchronized: dict[str, str]
+    notes: tuple[str, ...] = ()  # what happened besides, e.g. an error while a system was ended
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Summary:
     largest: dict[str, float] = field(default_factory=dict)
     doubt: str | None = None  # why nothing can be concluded
     failure: str | None = None  # what failed without being a difference of values
+    notes: list[str] = field(default_factory=list)
 
     def asserts(self, quantity: str, update: int) -> bool:
         """Whether the gate of `quantity` is asserted at `update`, or report-only.
@@ -119,6 +121,7 @@ class Summary:
             largest=dict(self.largest),
             not_exercised=tuple(not_exercised),
             not_synchronized=dict(not_synchronized),
+            notes=tuple(self.notes),
         )
 
     def _conclude(self) -> tuple[str, str | None]:
@@ -135,9 +138,7 @@ class Summary:
         return "pass", None
 
 
-def per_quantity(
-    comparisons: Sequence[TensorComparison], base: Comparison
-) -> Comparison:
+def per_quantity(comparisons: Sequence[TensorComparison], base: Comparison) -> Comparison:
     """Join the comparison of records and of tensors of one update."""
     differences = [*base.differences, *(d for c in comparisons for d in c.differences)]
     return Comparison(
@@ -177,7 +178,10 @@ class Exercise:
 
     def missing(self) -> list[str]:
         """What was not exercised, one line each."""
-        lines = [f"parameter {name}: its gradient was zero throughout" for name in sorted(self._idle_parameters)]
+        lines = [
+            f"parameter {name}: its gradient was zero throughout"
+            for name in sorted(self._idle_parameters)
+        ]
         lines += [f"buffer {name}: it never moved" for name in sorted(self._still_buffers)]
         if not self._clip_fired:
             lines.append("clipping: it never changed a gradient")

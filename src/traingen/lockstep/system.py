@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
 import torch
 
 from traingen.errors import SystemFailed
@@ -70,9 +71,7 @@ class System:
         self._notes = []
         self._updates = 0
         self._reset()
-        self._worker = Worker(
-            self.name, self._body, seed=seed, stall_seconds=self._stall_seconds
-        )
+        self._worker = Worker(self.name, self._body, seed=seed, stall_seconds=self._stall_seconds)
         return self._turn()
 
     def advance(self) -> Report:

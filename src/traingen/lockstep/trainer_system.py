@@ -66,7 +66,7 @@ class TrainerSystem(System):
         """Those of the trainer's effective configuration."""
         if self._trainer is None:
             return []
-        return [c.scheduler for c in self._trainer.lr_scheduler_configs]  # type: ignore[misc]
+        return [c.scheduler for c in self._trainer.lr_scheduler_configs]
 
     def _body(self) -> None:
         call = self._factory()

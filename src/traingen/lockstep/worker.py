@@ -59,7 +59,12 @@ class Worker:
     """
 
     def __init__(
-        self, name: str, body: Callable[[], None], *, seed: int, stall_seconds: float = STALL_SECONDS
+        self,
+        name: str,
+        body: Callable[[], None],
+        *,
+        seed: int,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self.name = name
         self.state: ProcessState = fresh_process_state(seeded_rng(seed))
@@ -147,9 +152,9 @@ class Worker:
         try:
             return self._reports.get(timeout=self._stall_seconds)
         except queue.Empty:
-            faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
             self._ended = True
             raise StalledError(
-                f"{self.name}: no update for {self._stall_seconds:g} s, the stacks are above: raise "
-                "stall_seconds if one update takes longer."
+                f"{self.name}: no update for {self._stall_seconds:g} s, the stacks are above: "
+                "raise stall_seconds if one update takes longer."
             ) from None

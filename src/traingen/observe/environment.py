@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from traingen.observe.rng import cuda_is_initialized
 from traingen.records import (
     DIGEST_ALGORITHM,
     FORMAT,
@@ -67,7 +68,7 @@ def describe_versions() -> dict[str, str]:
 def describe_devices() -> list[str]:
     """The processor, and each visible accelerator by name (none is initialized by asking)."""
     devices = [f"cpu: {platform.machine()}, {torch.get_num_threads()} threads"]
-    if torch.cuda.is_initialized():
+    if cuda_is_initialized():
         devices += [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return devices
 

@@ -13,10 +13,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -93,11 +93,12 @@ class Listener:
 
 _lock = threading.RLock()
 _listeners: dict[int, list[Listener]] = {}  # thread id -> its listeners, in order of arrival
+_hearing: dict[tuple[int, str], list[Listener]] = {}  # thread id, group of hooks -> who hears it
 _installed: dict[str, Remove] = {}
 _local = threading.local()  # nesting depth of steps and ticks in this thread
 
 # A forked data-loading worker keeps the hooks of its parent but is not the thread they watch.
-os.register_at_fork(after_in_child=_listeners.clear)
+os.register_at_fork(after_in_child=_hearing.clear)
 
 
 @contextmanager
@@ -142,9 +143,20 @@ def _heard_by(listener: Listener) -> set[str]:
 
 
 def _install_what_is_heard() -> None:
+    """Bring routing and hooks in line with the listeners."""
     wanted = {
-        group for those in _listeners.values() for listener in those for group in _heard_by(listener)
+        group
+        for those in _listeners.values()
+        for listener in those
+        for group in _heard_by(listener)
     }
+    hearing: dict[tuple[int, str], list[Listener]] = {}
+    for thread, those in _listeners.items():
+        for listener in those:
+            for group in _heard_by(listener):
+                hearing.setdefault((thread, group), []).append(listener)
+    _hearing.clear()
+    _hearing.update(hearing)
     for group in list(_installed):
         if group not in wanted:
             _installed.pop(group)()
@@ -152,11 +164,14 @@ def _install_what_is_heard() -> None:
         _installed[group] = _GROUPS[group][1]()
 
 
-def _here() -> list[Listener]:
-    return _listeners.get(threading.get_ident(), [])
+def _here(group: str) -> Sequence[Listener]:
+    """Those who listen to `group` in this thread."""
+    return _hearing.get((threading.get_ident(), group), ())
 
 
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Remove:
+def _replace(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Remove:
     """Replace the attribute `name` that `owner` itself defines by `make(original)`."""
     original = vars(owner)[name]
     setattr(owner, name, make(original))
@@ -176,7 +191,7 @@ def _hook_optimizers() -> Remove:
         @functools.wraps(init)
         def wrapper(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **kwargs)
-            for listener in _here():
+            for listener in _here("optimizers"):
                 listener.optimizer_built(self)
 
         return wrapper
@@ -193,7 +208,7 @@ def _hook_steps() -> Remove:
     def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         _local.steps = max(getattr(_local, "steps", 1) - 1, 0)
         if _local.steps == 0:
-            for listener in _here():
+            for listener in _here("steps"):
                 listener.step_applied(optimizer)
 
     pre = register_optimizer_step_pre_hook(before)
@@ -212,7 +227,7 @@ def _hook_backward() -> Remove:
     def watch(backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
         def wrapper(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            here = _here()
+            here = _here("backward")
             if here:
                 roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
                 for listener in here:
@@ -230,10 +245,14 @@ def _hook_clips() -> Remove:
 
     def watch(clip: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(clip)
-        def wrapper(parameters: Any, max_norm: float, total_norm: torch.Tensor, *rest: Any, **kwargs: Any) -> Any:
-            here = _here()
+        def wrapper(
+            parameters: Any, max_norm: float, total_norm: torch.Tensor, *rest: Any, **kwargs: Any
+        ) -> Any:
+            here = _here("clips")
             if here:
-                parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                parameters = (
+                    [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                )
                 caller = sys._getframe(1)  # clip_grad_norm_ knows the p of its norm, we do not
                 heard = Clip(
                     parameters=parameters,
@@ -250,7 +269,7 @@ def _hook_clips() -> Remove:
     return _replace(clip_grad, "_clip_grads_with_norm_", watch)
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     yield cls
     for child in cls.__subclasses__():
         yield from _subclasses(child)
@@ -286,7 +305,7 @@ class _SchedulerHooks:
             finally:
                 _local.schedulers -= 1
             if _local.schedulers == 0:
-                for listener in _here():
+                for listener in _here("schedulers"):
                     listener.scheduler_built(scheduler)
 
         return wrapper
@@ -300,7 +319,7 @@ class _SchedulerHooks:
             finally:
                 _local.schedulers -= 1
             if _local.schedulers == 0:
-                for listener in _here():
+                for listener in _here("schedulers"):
                     listener.scheduler_ticked(scheduler)
             return result
 
@@ -326,7 +345,7 @@ class _WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        here = _here()
+        here = _here("loaders")
         for listener in here:
             listener.fetch_entered(self._loader)
         try:
@@ -350,7 +369,7 @@ def _hook_loaders() -> Remove:
     def watch(iterate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(iterate)
         def wrapper(loader: DataLoader[Any]) -> Any:
-            here = _here()
+            here = _here("loaders")
             if not here:
                 return iterate(loader)
             for listener in here:
@@ -368,18 +387,18 @@ def _hook_loaders() -> Remove:
 
 def _hook_entries() -> Remove:
     def before(module: torch.nn.Module, args: Any) -> None:
-        for listener in _here():
+        for listener in _here("entries"):
             listener.module_entered(module)
 
-    return cast(Remove, torch.nn.modules.module.register_module_forward_pre_hook(before).remove)
+    return torch.nn.modules.module.register_module_forward_pre_hook(before).remove
 
 
 def _hook_exits() -> Remove:
     def after(module: torch.nn.Module, args: Any, output: Any) -> None:
-        for listener in _here():
+        for listener in _here("exits"):
             listener.module_left(module, output)
 
-    return cast(Remove, torch.nn.modules.module.register_module_forward_hook(after).remove)
+    return torch.nn.modules.module.register_module_forward_hook(after).remove
 
 
 _GROUPS: dict[str, tuple[tuple[str, ...], Callable[[], Remove]]] = {

@@ -47,4 +47,5 @@ def _squared_by_rows(tensor: torch.Tensor) -> torch.Tensor:
     whole = flat.numel() // ROW * ROW
     rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW), dim=1).double().square().sum()
     rest = flat[whole:].double().square().sum()
-    return rows + rest
+    total: torch.Tensor = rows + rest
+    return total

@@ -10,8 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 GENERATORS = ("python", "numpy", "torch")
+
+
+def cuda_is_initialized() -> bool:
+    """Whether this process uses CUDA already; asking does not initialize it."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,8 +26,8 @@ class RngState:
 
     python: tuple[Any, ...]
     numpy: dict[str, Any]
-    torch: torch.Tensor  # uint8, the CPU generator
-    cuda: tuple[torch.Tensor, ...] = ()  # one per visible device, empty before CUDA is initialized
+    torch: Tensor  # uint8, the CPU generator
+    cuda: tuple[Tensor, ...] = ()  # one per visible device, empty before CUDA is initialized
 
     def equals(self, other: RngState) -> bool:
         """Whether every later draw from both would be the same."""
@@ -30,12 +36,12 @@ class RngState:
 
 def capture_rng() -> RngState:
     """Return a copy of the generators' states; nothing is drawn."""
-    cuda: tuple[torch.Tensor, ...] = ()
-    if torch.cuda.is_initialized():
+    cuda: tuple[Tensor, ...] = ()
+    if cuda_is_initialized():
         cuda = tuple(torch.cuda.get_rng_state_all())
     return RngState(
         python=random.getstate(),
-        numpy=np.random.get_state(legacy=False),  # type: ignore[arg-type]
+        numpy=np.random.get_state(legacy=False),
         torch=torch.get_rng_state(),
         cuda=cuda,
     )
@@ -59,7 +65,7 @@ def seed_rng(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
+    if cuda_is_initialized():
         torch.cuda.manual_seed_all(seed)
 
 
@@ -97,7 +103,7 @@ def _digest_numpy(state: RngState | None) -> str:
 def _digest_torch(state: RngState | None) -> str:
     if state is None:
         tensors = [torch.get_rng_state()]
-        if torch.cuda.is_initialized():
+        if cuda_is_initialized():
             tensors += torch.cuda.get_rng_state_all()
     else:
         tensors = [state.torch, *state.cuda]

@@ -27,7 +27,6 @@ from traingen.observe.schedulers import SchedulerBook
 from traingen.records import (
     BatchFacts,
     EndRecord,
-    EventRecord,
     Record,
     SchedulerState,
     UpdateRecord,
@@ -93,7 +92,7 @@ class UpdateObserver:
         window.micro_batches += 1
         window.epoch, window.batch_idx = epoch, batch_idx
         if self._digest_batches:
-            window.digests.append(self._digest(batch))
+            window.digests.append(digest_batch(batch))
 
     def forward(self) -> None:
         """A module is about to be called in training mode; the first call of an update counts."""
@@ -116,11 +115,6 @@ class UpdateObserver:
         if not window.clips and not (clip.norm_type == 2.0 and clip.covers(own)):
             window.grad_norm = measure_norm(_gradients(own))
         window.clips.append(clip)
-
-    def skipped(self, *, reason: str) -> None:
-        """The loop asked for an update and the optimizer did not apply it."""
-        self._emit(EventRecord(event="skipped", update=self.updates, details={"reason": reason}))
-        self._window = _Window()
 
     def applied(self, *, global_step: int | None) -> None:
         """The optimizer has applied an update: emit its record and open the next window."""
@@ -195,9 +189,6 @@ class UpdateObserver:
 
     def _digest_rng(self) -> dict[str, str] | None:
         return digest_rng(self._generators) if self._generators else None
-
-    def _digest(self, batch: Any) -> str:
-        return digest_batch(batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
             yield from _wrap(f"  {mode.mode}: report-only after update ", spans)
         for what, why in mode.not_synchronized.items():
             yield from _wrap(f"  {mode.mode}: not synchronized: ", f"{what}: {why}")
+        for note in mode.notes:
+            yield from _wrap(f"  {mode.mode}: ", note)
     if not result.not_exercised:
         yield "not exercised   nothing that is watched for"
     for index, line in enumerate(result.not_exercised):
