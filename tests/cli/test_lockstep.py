@@ -6,29 +6,26 @@ import pytest
 
 from traingen.cli.main import main
 
-DEFAULTS = {
+PAIR = {
     "config": Path("pair.yaml"),
     "out": None,
     "overwrite": False,
     "as_json": False,
     "modes": None,
     "updates": None,
-    "measure_floor": False,
 }
+FLOOR = {"config": Path("pair.yaml"), "as_json": False, "modes": None, "updates": None}
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What `run_lockstep` was called with, without what it would load or do."""
+    """What was called with which arguments, without what it would load or do."""
     found = []
-
-    def run_lockstep(**arguments):
-        found.append(arguments)
-        return 1
-
-    command = SimpleNamespace(run_lockstep=run_lockstep)
-    monkeypatch.setitem(sys.modules, "traingen.lockstep", SimpleNamespace(command=command))
-    monkeypatch.setitem(sys.modules, "traingen.lockstep.command", command)
+    run = SimpleNamespace(
+        run_pair=lambda **arguments: found.append(("pair", arguments)) or 1,
+        run_floor=lambda **arguments: found.append(("floor", arguments)) or 1,
+    )
+    monkeypatch.setitem(sys.modules, "traingen.cli.lockstep_run", run)
     return found
 
 
@@ -39,7 +36,6 @@ def calls(monkeypatch):
         (["--out", "runs/a", "--overwrite"], {"out": Path("runs/a"), "overwrite": True}),
         (["--json"], {"as_json": True}),
         (["--updates", "7"], {"updates": 7}),
-        (["--measure-floor"], {"measure_floor": True}),
         (["--mode", "reseeded", "--mode", "natural"], {"modes": ("reseeded", "natural")}),
         (["--mode", "natural", "--mode", "natural"], {"modes": ("natural",)}),
     ],
@@ -47,8 +43,13 @@ def calls(monkeypatch):
 )
 def test_options_become_the_call(calls, options, expected):
     code = main(["lockstep", "--config", "pair.yaml", *options])
-    assert calls == [DEFAULTS | expected]
+    assert calls == [("pair", PAIR | expected)]
     assert code == 1
+
+
+def test_measuring_the_floor_is_another_call(calls):
+    main(["lockstep", "--config", "pair.yaml", "--measure-floor", "--updates", "7"])
+    assert calls == [("floor", FLOOR | {"updates": 7})]
 
 
 @pytest.mark.parametrize(

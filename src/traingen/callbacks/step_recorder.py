@@ -55,7 +55,7 @@ class StepRecorder(pl.Callback):
 
     def __init__(
         self,
-        path: str,
+        path: str = "recording",
         overwrite: bool = False,
         rng: Sequence[str] = ("torch",),
         digest_batches: bool = True,
@@ -110,6 +110,11 @@ class StepRecorder(pl.Callback):
         self._sink.write(self._describe(trainer, optimizer, schedulers))
         self._remove = start_listening(_Ear(trainer, optimizer, self.observer, schedulers))
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Drop a window that the last epoch left open: its gradients are zeroed at batch 0."""
+        if self.observer is not None:
+            self.observer.drop_window()
+
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -147,14 +152,14 @@ class StepRecorder(pl.Callback):
         observes = list(OBSERVES)
         observes += ["rng", "rng_after"] if self._rng else []
         observes += ["batch"] if self._digest_batches else []
-        clip = trainer.gradient_clip_val
+        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
         return describe_run(
             observes=observes,
             optimizers=[identify_optimizer(optimizer, index=0)],
             schedulers=schedulers.identities(),
             seed=None if seed is None else int(seed),
             seed_source=None if seed is None else "PL_GLOBAL_SEED",
-            clipping={"value": clip, "algorithm": str(trainer.gradient_clip_algorithm or "norm")}
+            clipping={"value": clip, "algorithm": algorithm.value if algorithm else "norm"}
             if clip
             else None,
             accumulation=trainer.accumulate_grad_batches,
@@ -212,6 +217,8 @@ def check_loop(trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
     """
     if not pl_module.automatic_optimization:
         found = "manual optimization"
+    elif not any(optimizer.param_groups for optimizer in trainer.optimizers):
+        found = "no optimizer"  # Lightning stands in one without parameters
     elif len(trainer.optimizers) != 1:
         found = f"{len(trainer.optimizers)} optimizers"
     elif isinstance(trainer.optimizers[0], torch.optim.LBFGS):

@@ -41,8 +41,8 @@ def run_pair(
     horizons, source = horizons_of(pair)
     chosen = list(modes or pair.modes)
     asked = updates or pair.updates
-    folder = choose_folder(out, config=config, overwrite=overwrite)
     original, package = make_system(pair, "original"), make_system(pair, "package")
+    folder = choose_folder(out, config=config, overwrite=overwrite)
     with show_progress(total=asked * len(chosen), quiet=as_json) as tick:
         result = lockstep(
             original, package,

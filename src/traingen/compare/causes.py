@@ -39,6 +39,14 @@ _CAUSES: dict[str, tuple[str, str]] = {
         "The systems draw different amounts of random numbers.",
         "Compare every dropout, noise, augmentation and logging call of a step on both sides.",
     ),
+    "prepared_inputs": (
+        "The inputs that the loss is computed from differ on equal batches and equal draws.",
+        "Compare noising, normalization, timesteps and masks between batch and model.",
+    ),
+    "forward": (
+        "A module's output differs on equal inputs and equal weights.",
+        "Compare this module's computation, its mode (training or not) and its precision.",
+    ),
     "loss_terms": (
         "A term of the loss differs on equal data and equal weights.",
         "Compare the forward pass and this term's formula, reduction and masking.",
@@ -85,7 +93,9 @@ def explain_difference(difference: Difference) -> Finding:
     meaning, fix = _CAUSES[gate]
     when = f"at update {difference.update}"
     if difference.quantity.startswith("tail."):
-        when = f"when update {difference.update} began, left so by update {difference.update - 1}"
+        when = f"when update {difference.update} began"
+        if difference.update > 1:
+            when += f", left so by update {difference.update - 1}"
     return Finding(
         id=f"TG-LOCKSTEP-{gate.upper().replace('_', '-')}",
         severity="error",

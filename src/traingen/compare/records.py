@@ -59,13 +59,13 @@ def _values(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
     for field, quantity in (("ema", "tail.ema"), ("sampler", "tail.sampler")):
         yield from _both(quantity, field, getattr(a, field), getattr(b, field))
     yield from _both("tail.scaler", "amp_scale", a.amp_scale, b.amp_scale)
-    yield from _mapping("tail.rng", "rng.begin", a.rng, b.rng)
+    yield from _streams("tail.rng", "rng.begin", a.rng, b.rng)
     yield "batch", "batch.micro_batches", a.micro_batches, b.micro_batches
     yield from _both(
         "batch", "batch.digest", a.batch and a.batch.digest, b.batch and b.batch.digest
     )
-    yield from _mapping("rng", "rng.first_forward", a.rng_forward, b.rng_forward)
-    yield from _mapping("rng", "rng.after_update", a.rng_after, b.rng_after)
+    yield from _streams("rng", "rng.first_forward", a.rng_forward, b.rng_forward)
+    yield from _streams("rng", "rng.after_update", a.rng_after, b.rng_after)
     yield from _mapping("loss_terms", "loss_terms", a.loss_terms, b.loss_terms)
     yield from _both("objective", "objective", a.objective, b.objective)
     yield from _both("objective", "loss", a.loss, b.loss)
@@ -89,6 +89,12 @@ def _mapping(quantity: str, path: str, a: Any, b: Any) -> Iterator[Value]:
         return
     for key in dict.fromkeys((*a, *b)):
         yield quantity, f"{path}.{key}", a.get(key, ABSENT), b.get(key, ABSENT)
+
+
+def _streams(quantity: str, path: str, a: Any, b: Any) -> Iterator[Value]:
+    """Generator by generator; digests that only one system has differ in each of them."""
+    if a is not None or b is not None:
+        yield from _mapping(quantity, path, a or {}, b or {})
 
 
 def _sequence(quantity: str, path: str, a: list[Any], b: list[Any]) -> Iterator[Value]:
@@ -141,7 +147,7 @@ def _difference(
         path=path,
         original=a,
         package=b,
-        absolute=abs(a - b) if numbers else None,
+        absolute=_distance(a, b) if numbers else None,
         relative=relative_difference(a, b) if numbers else None,
         left=not tolerance.report_only and not (numbers and tolerance.admits(a, b)),
         limit=tolerance.limit,
@@ -151,6 +157,12 @@ def _difference(
 def _equal(a: Any, b: Any) -> bool:
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return both_nan or bool(a == b)
+
+
+def _distance(a: float, b: float) -> float:
+    """|a - b|; infinite for a NaN against a number, so that it counts as the largest."""
+    gap = abs(a - b)
+    return math.inf if math.isnan(gap) else gap
 
 
 def _is_number(value: Any) -> bool:

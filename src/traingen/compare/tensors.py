@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -74,13 +75,16 @@ def _compare_one(
 
     gated = not tolerance.report_only
     if not (isinstance(original, torch.Tensor) and isinstance(package, torch.Tensor)):
-        if type(original) is type(package) and original == package:
+        if _same_value(original, package):
             return None
         return difference(_kind(original), _kind(package), left=gated)
     if original.shape != package.shape or original.dtype != package.dtype:
         return difference(_kind(original), _kind(package), left=gated)
+    if original.layout != torch.strided or package.layout != torch.strided:
+        original, package = original.to_dense(), package.to_dense()
     if original.is_complex():
-        original, package = torch.view_as_real(original), torch.view_as_real(package)
+        original = torch.view_as_real(original.resolve_conj())
+        package = torch.view_as_real(package.resolve_conj())
     if same_bits(original, package):
         return None
     sizes = _measure(original, package, tolerance)
@@ -112,6 +116,8 @@ class _Sizes:
 
     @property
     def relative(self) -> float | None:
+        if math.isinf(self.absolute):
+            return math.inf
         return self.absolute / self.largest if self.largest else None
 
 
@@ -124,14 +130,17 @@ def _measure(original: torch.Tensor, package: torch.Tensor, tolerance: Tolerance
         a32, b32 = a_flat[start : start + CHUNK], b_flat[start : start + CHUNK]
         a, b = a32.double(), b32.double()
         gap = (a - b).abs()
-        same = (a == b) | (a.isnan() & b.isnan())
+        equal = a == b if a32.is_floating_point() else a32 == b32  # float64 rounds large integers
+        same = equal | (a.isnan() & b.isnan())
         gap[same] = 0.0  # two infinities of one sign have no difference either
+        gap[~same & (gap == 0)] = 1.0  # such integers, rounded to the same number
         inside = gap <= tolerance.atol + tolerance.rtol * a.abs()
         if tolerance.max_ulps is not None and a32.is_floating_point():
             inside |= count_ulps(a32, b32) <= tolerance.max_ulps
+        inside &= a.isfinite() & b.isfinite()
         outside += int((~(inside | same)).sum())
-        absolute = max(absolute, float(torch.nan_to_num(gap, nan=float("inf")).max()))
-        largest = max(largest, float(torch.nan_to_num(a.abs(), nan=0.0).max()))
+        absolute = max(absolute, float(gap.nan_to_num(nan=math.inf, posinf=math.inf).max()))
+        largest = max(largest, float(a.abs().nan_to_num(nan=0.0, posinf=math.inf).max()))
     return _Sizes(absolute, largest, outside, original.ndim == 0)
 
 
@@ -144,7 +153,25 @@ def count_ulps(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         lowest = torch.iinfo(integers).min
         return torch.where(bits < 0, lowest - bits, bits)
 
-    return (ordered(a) - ordered(b)).abs()
+    x, y = ordered(a), ordered(b)
+    apart = (x - y).abs()
+    # float64 of opposite signs can be further apart than an int64 holds
+    too_far = ((x < 0) != (y < 0)) & (x.abs() > torch.iinfo(torch.int64).max - y.abs())
+    return torch.where(too_far, torch.iinfo(torch.int64).max, apart)
+
+
+def _same_value(a: Any, b: Any) -> bool:
+    """Whether two values of optimizer state are equal, NaN and nested tensors included."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and same_bits(a, b)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_same_value, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same_value(a[key], b[key]) for key in a)
+    both_nan = isinstance(a, float) and math.isnan(a) and math.isnan(b)
+    return both_nan or bool(a == b)
 
 
 def _kind(value: Any) -> str:

@@ -130,9 +130,11 @@ class Conductor:
         reseeding = self._plan.mode != "natural"
         for system in (self._original, self._package):
             system.reseed_with = self._seed_of if reseeding else None
-        if isinstance(self._original, LoopSystem) and isinstance(self._package, TrainerSystem):
-            self._original.feeds = self._package.make_feed()
-            self._original.replay_draws = not reseeding
+        if not isinstance(self._original, LoopSystem):
+            return
+        package = self._package
+        self._original.feeds = package.make_feed() if isinstance(package, TrainerSystem) else None
+        self._original.replay_draws = not reseeding
 
     def _seed_of(self, update: int) -> int:
         return seed_of(self._plan.seed, update)

@@ -10,7 +10,7 @@ from typing import Any
 
 from traingen.errors import SystemFailed
 from traingen.loops.batches import Fetch
-from traingen.observe.rng import RngState, capture_rng, restore_rng
+from traingen.observe.rng import RngState, replay_draws
 
 
 class FeedExhausted(SystemFailed):
@@ -25,9 +25,8 @@ class Draws:
     after: RngState
 
     def replay(self) -> None:
-        """Draw what the loader drew, if the generators stand where it found them."""
-        if capture_rng().equals(self.before):
-            restore_rng(self.after)
+        """Draw what the loader drew from every generator that stands where it found it."""
+        replay_draws(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

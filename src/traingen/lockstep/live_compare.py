@@ -15,8 +15,6 @@ from traingen.observe.live import LiveState
 
 Named = tuple[str, Any, Any]
 
-UNCLIPPED_RTOL = 2.0**-22  # dividing a float32 gradient by its clip coefficient rounds twice
-
 
 def compare_live(
     update: int, original: LiveState, package: LiveState, names: ResolvedMap, gates: Gates
@@ -24,7 +22,8 @@ def compare_live(
     """Compare gradients, optimizer state, parameters and buffers after one update.
 
     Paths carry the package's names. Gradients are compared as they were before clipping: where
-    the two systems clipped by different factors, each is divided by its own.
+    the two systems clipped by different factors, each is divided by its own. Where a clip was not
+    by one factor (by value, say), what it has left is compared, as part of `clipping`.
     """
     parameters = [(a, b) for a, b in names.pairs if a in original.parameters]
     buffers = [(a, b) for a, b in names.pairs if a in original.buffers]
@@ -58,21 +57,26 @@ def _compare_gradients(
     parameters: list[tuple[str, str]],
     tolerance: Tolerance,
 ) -> TensorComparison:
+    """Gradients before clipping; where they cannot be told any more, what clipping has left."""
     mine, theirs = original.clip_coefficient, package.clip_coefficient
-    if mine == theirs or mine is None or theirs is None:
-        held = ((b, original.gradients.get(a), package.gradients.get(b)) for a, b in parameters)
+    held = [(b, original.gradients.get(a), package.gradients.get(b)) for a, b in parameters]
+    if mine is None or theirs is None:
+        return compare_tensors(update, "clipping", held, tolerance)
+    if mine == theirs:
         return compare_tensors(update, "gradients", held, tolerance)
-    whole = [
-        (b, _divide(original.gradients.get(a), mine), _divide(package.gradients.get(b), theirs))
-        for a, b in parameters
-    ]
-    rounding = Tolerance(rtol=UNCLIPPED_RTOL)
-    apart = compare_tensors(update, "gradients", whole, rounding)
+    whole = [(name, _divide(a, mine), _divide(b, theirs)) for name, a, b in held]
+    apart = compare_tensors(update, "gradients", whole, Tolerance(rtol=_rounding(whole)))
     beyond = {d.path.removeprefix("gradients.") for d in apart.differences if d.left}
     found = compare_tensors(
         update, "gradients", (named for named in whole if named[0] in beyond), tolerance
     )
     return replace(found, compared=apart.compared, equal=apart.compared - len(beyond))
+
+
+def _rounding(named: list[Named]) -> float:
+    """What multiplying a gradient by a clip coefficient and dividing by it again may round off."""
+    kinds = {g.dtype for _, a, b in named for g in (a, b) if isinstance(g, torch.Tensor)}
+    return 2 * max((torch.finfo(kind).eps for kind in kinds), default=0.0)
 
 
 def _divide(gradient: torch.Tensor | None, coefficient: float) -> torch.Tensor | None:

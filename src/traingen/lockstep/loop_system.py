@@ -16,6 +16,7 @@ from traingen.loops.batches import Fetch
 from traingen.loops.recorder import LoopRecorder
 from traingen.observe.events import Listener, listening
 from traingen.observe.rng import RngState, capture_rng
+from traingen.observe.update import UpdateObserver
 
 
 class LoopSystem(System):
@@ -68,9 +69,9 @@ class LoopSystem(System):
         self._draws = _LoaderDraws()
         self._draws.wanted = self.feeds is not None and self.replay_draws
 
-    def _clip_coefficient(self) -> float | None:
-        assert self._recorder is not None and self._recorder.observer is not None
-        return self._recorder.observer.clip_coefficient
+    @property
+    def _observer(self) -> UpdateObserver | None:
+        return None if self._recorder is None else self._recorder.observer
 
     def _on_start(self, module: torch.nn.Module) -> None:
         assert self._recorder is not None
@@ -83,10 +84,6 @@ class LoopSystem(System):
         if self.feeds is not None:
             self.feeds.offer(fetch, self._draws.last)
         self._batch_arrived()
-
-    def _deliver(self, name: str, value: torch.Tensor) -> None:
-        if self._recorder is not None and self._recorder.observer is not None:
-            self._recorder.observer.term(name, value)
 
 
 class _LoaderDraws(Listener):

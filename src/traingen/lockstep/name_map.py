@@ -61,6 +61,7 @@ class NameMap:
         originals, packages = list(original), set(package)
         only_original = _excused(originals, self.only_original, "only_original")
         pairs = [(name, self._target(name)) for name in originals if name not in only_original]
+        self._check_used([name for name, _ in pairs])
         _check_targets(pairs, packages)
         taken = {target for _, target in pairs}
         only_package = _excused(packages, self.only_package, "only_package")
@@ -78,6 +79,19 @@ class NameMap:
             pairs=tuple(pairs), only_original=only_original, only_package=only_package
         )
 
+    def _check_used(self, mapped: list[str]) -> None:
+        """Refuse rules that map nothing: they say something that is not so."""
+        _refuse(
+            sorted(set(self.exact) - set(mapped)),
+            "exact lists {names}, which the original does not have or only_original excuses",
+            "remove it",
+        )
+        _refuse(
+            [p for p, _ in self.patterns if not any(re.fullmatch(p, name) for name in mapped)],
+            "pattern {names} matches no name of the original that is to be mapped",
+            "remove it",
+        )
+
     def _target(self, name: str) -> str:
         if name in self.exact:
             return self.exact[name]
@@ -88,13 +102,24 @@ class NameMap:
                 "make them exclusive."
             )
         if hits:
-            return re.fullmatch(hits[0][0], name).expand(hits[0][1])  # type: ignore[union-attr]
+            return _expand(*hits[0], name)
         if not self.exact and not self.patterns:
             return name
         raise ConfigError(
             f"name_map: {name!r} of the original is not mapped: add a rule, or list it under "
             "only_original with a reason."
         )
+
+
+def _expand(pattern: str, replacement: str, name: str) -> str:
+    match = re.fullmatch(pattern, name)
+    assert match is not None
+    try:
+        return match.expand(replacement)
+    except (re.error, IndexError) as error:
+        raise ConfigError(
+            f"name_map: {replacement!r} is no replacement for {pattern!r}: {error}."
+        ) from error
 
 
 def _excused(names: Iterable[str], reasons: Mapping[str, str], where: str) -> dict[str, str]:

@@ -143,7 +143,7 @@ def import_dotted(path: str, *, where: str) -> Any:
         ConfigError: there is no such object, or importing it failed.
     """
     module, _, name = path.rpartition(".")
-    if not module:
+    if not module or path.startswith("."):
         raise ConfigError(
             f"{where}: class_path {path!r} must be a dotted path, package.module.name."
         )
@@ -197,7 +197,8 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(
-        r"[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.[\d_]+)(?:[eE][-+]?\d+)|[-+]?\d[\d_]*\.[\d_]*|[-+]?\.\d[\d_]*"
+        r"(?:[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)[eE][-+]?\d+"
+        r"|[-+]?\d[\d_]*\.[\d_]*|[-+]?\.\d[\d_]*)$"
     ),
     list("-+0123456789."),
 )
@@ -237,6 +238,13 @@ def _check(pair: PairFile, path: Path) -> None:
         raise ConfigError(f"{path}: 'updates' must be at least 1, got {pair.updates}.")
     if not pair.modes or len(set(pair.modes)) != len(pair.modes):
         raise ConfigError(f"{path}: 'modes' must name each of {', '.join(MODES)} at most once.")
+    for side in ("original", "package"):
+        if getattr(pair, side).stall_seconds <= 0:
+            raise ConfigError(f"{path}: {side}.stall_seconds must be more than 0.")
+    _check_gates(pair, path)
+
+
+def _check_gates(pair: PairFile, path: Path) -> None:
     for name, gate in pair.gates.items():
         if name not in GATED:
             raise ConfigError(

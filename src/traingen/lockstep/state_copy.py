@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -52,7 +53,8 @@ class Synchronizer:
         self._original = original
         self._package = package
         self._names = names
-        self._first_states: list[dict[str, Any]] | None = None
+        self._first_states: dict[str, dict[str, Any]] = {}  # by scheduler
+        self._moving: dict[str, set[str]] = {}
         self.not_synchronized: dict[str, str] = {}  # what -> why
 
     def synchronize(self, original: LiveState, package: LiveState) -> None:
@@ -79,26 +81,34 @@ class Synchronizer:
                 _copy_value(value, target, key)
 
     def _copy_schedulers(self) -> None:
-        mine, theirs = self._original.schedulers, self._package.schedulers
-        states = [_plain_state(s) for s in mine]
-        if self._first_states is None:
-            self._first_states = states
-        if len(mine) != len(theirs):
-            self.not_synchronized["schedulers"] = (
-                f"the original has {len(mine)}, the package {len(theirs)}"
+        count, other = len(self._original.schedulers), len(self._package.schedulers)
+        if count != other:
+            self.not_synchronized["schedulers"] = f"the original has {count}, the package {other}"
+        theirs = _with_parts(self._package.schedulers)
+        for name, source in _with_parts(self._original.schedulers).items():
+            moved = self._moved(name, _plain_state(source))
+            if count == other and name in theirs:
+                self._copy_scheduler(name, source, theirs[name], moved)
+
+    def _moved(self, name: str, state: dict[str, Any]) -> dict[str, Any]:
+        """What of `state` has ever differed from its first value; it may have returned to it."""
+        first = self._first_states.setdefault(name, state)
+        moving = self._moving.setdefault(name, set())
+        moving |= {key for key, value in state.items() if key not in first or first[key] != value}
+        return {key: value for key, value in state.items() if key in moving}
+
+    def _copy_scheduler(
+        self, name: str, source: LRScheduler, target: LRScheduler, moved: dict[str, Any]
+    ) -> None:
+        if type(source) is not type(target):
+            moved = {k: v for k, v in moved.items() if k in ("last_epoch", "_step_count")}
+            self.not_synchronized[name] = (
+                f"{type(source).__name__} and {type(target).__name__} have only rate and "
+                "counters in common"
             )
-            return
-        for index, (source, target) in enumerate(zip(mine, theirs, strict=True)):
-            moved = _moved(states[index], self._first_states[index])
-            if type(source) is not type(target):
-                moved = {k: v for k, v in moved.items() if k in ("last_epoch", "_step_count")}
-                self.not_synchronized[f"scheduler[{index}]"] = (
-                    f"{type(source).__name__} and {type(target).__name__} have only rate and "
-                    "counters in common"
-                )
-            target.__dict__.update(copy.deepcopy(moved))
-            if moved:
-                self._copy_rates()
+        target.__dict__.update(copy.deepcopy(moved))
+        if moved:
+            self._copy_rates()
 
     def _copy_rates(self) -> None:
         mine, theirs = self._original.optimizer, self._package.optimizer
@@ -144,6 +154,15 @@ def _copy_value(value: Any, target: dict[Any, Any], key: str) -> None:
         target[key] = copy.deepcopy(value)
 
 
+def _with_parts(schedulers: Sequence[LRScheduler], at: str = "scheduler") -> dict[str, LRScheduler]:
+    """Every scheduler by its place, with those that a composed one consists of."""
+    found = {}
+    for index, scheduler in enumerate(schedulers):
+        found[f"{at}[{index}]"] = scheduler
+        found |= _with_parts(getattr(scheduler, "_schedulers", ()), f"{at}[{index}].part")
+    return found
+
+
 def _plain_state(scheduler: LRScheduler) -> dict[str, Any]:
     """A copy of the scheduler's counters and numbers; parts and functions are its structure."""
     simple = (int, float, bool, list, tuple, str)
@@ -152,7 +171,3 @@ def _plain_state(scheduler: LRScheduler) -> dict[str, Any]:
         for key, value in vars(scheduler).items()
         if isinstance(value, simple) and not key.startswith("_schedul")
     }
-
-
-def _moved(state: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key not in first or first[key] != value}

@@ -141,9 +141,13 @@ class Summary:
 def per_quantity(comparisons: Sequence[TensorComparison], base: Comparison) -> Comparison:
     """Join the comparison of records and of tensors of one update."""
     differences = [*base.differences, *(d for c in comparisons for d in c.differences)]
+    compared = dict(base.compared)
+    for comparison in comparisons:
+        before = compared.get(comparison.quantity, 0)
+        compared[comparison.quantity] = before + comparison.compared
     return Comparison(
         update=base.update,
-        compared=base.compared | {c.quantity: c.compared for c in comparisons},
+        compared=compared,
         differences=tuple(sorted(differences, key=lambda d: d.rank)),
         loss_relative=base.loss_relative,
         nonfinite=base.nonfinite,

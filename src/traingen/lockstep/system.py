@@ -13,6 +13,7 @@ from traingen.lockstep.taps import Tap
 from traingen.lockstep.worker import STALL_SECONDS, Ended, Raised, Worker
 from traingen.observe.live import LiveState, read_live_state
 from traingen.observe.rng import RngState, seed_rng
+from traingen.observe.update import UpdateObserver
 from traingen.records import Record, UpdateRecord
 
 Prepare = Callable[[torch.nn.Module], None]
@@ -107,10 +108,10 @@ class System:
 
     def live(self) -> LiveState:
         """Views of the parked system's tensors."""
-        if self.module is None or self.optimizer is None:
-            raise SystemFailed(f"{self.name}: no model or optimizer was seen yet.")
+        if self.module is None or self.optimizer is None or self._observer is None:
+            raise SystemFailed(f"{self.name}: live() before it was ready or after it has ended.")
         return read_live_state(
-            self.module, self.optimizer, clip_coefficient=self._clip_coefficient()
+            self.module, self.optimizer, clip_coefficient=self._observer.clip_coefficient
         )
 
     def take_notes(self) -> list[Record]:
@@ -140,8 +141,15 @@ class System:
     def _reset(self) -> None:
         """Forget what belongs to the last run."""
 
-    def _clip_coefficient(self) -> float | None:
+    @property
+    def _observer(self) -> UpdateObserver | None:
+        """The maker of this system's update records, once its training has begun."""
         raise NotImplementedError
+
+    def _deliver(self, name: str, value: torch.Tensor) -> None:
+        """A tap has read one term of the loss."""
+        if self._observer is not None:
+            self._observer.term(name, value)
 
     def _turn(self) -> Report:
         assert self._worker is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -70,38 +71,84 @@ def _from_module(
         deliver(tap.name, _select(tap, output))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ear:
+    tap: Tap
+    deliver: Deliver
+    thread: int
+
+
+class _Tapped:
+    """A function with ears; it is put back when the last one leaves, in whatever order."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.ears: list[_Ear] = []
+        self._owner = owner
+        self._name = name
+        self._own = name in vars(owner)  # else inherited: nothing may stay behind
+        self._raw = inspect.getattr_static(owner, name, None) or getattr(owner, name)
+        setattr(owner, name, self._wrap(self._raw))
+
+    def put_back(self) -> None:
+        if self._own:
+            setattr(self._owner, self._name, self._raw)
+        else:
+            delattr(self._owner, self._name)
+
+    def _wrap(self, raw: Any) -> Any:
+        if isinstance(raw, staticmethod | classmethod):
+            return type(raw)(self._wrap(raw.__func__))
+
+        @functools.wraps(raw)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = raw(*args, **kwargs)
+            if torch.is_grad_enabled():
+                for ear in self.ears:
+                    if ear.thread == threading.get_ident():
+                        ear.deliver(ear.tap.name, _select(ear.tap, result))
+            return result
+
+        return wrapper
+
+
+_tapped: dict[tuple[int, str], _Tapped] = {}  # (id of the owner, name): two systems may share one
+
+
 def _wrap_function(tap: Tap, deliver: Deliver) -> Callable[[], None]:
     assert tap.function is not None
     owner, name = _find(tap.function, tap.name)
-    original = getattr(owner, name)
-    raw = vars(owner).get(name, original)
-    thread = threading.get_ident()
+    key = (id(owner), name)
+    tapped = _tapped.get(key) or _tapped.setdefault(key, _Tapped(owner, name))
+    ear = _Ear(tap=tap, deliver=deliver, thread=threading.get_ident())
+    tapped.ears.append(ear)
 
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if threading.get_ident() == thread and torch.is_grad_enabled():
-            deliver(tap.name, _select(tap, result))
-        return result
+    def leave() -> None:
+        tapped.ears.remove(ear)
+        if not tapped.ears:
+            _tapped.pop(key).put_back()
 
-    setattr(owner, name, staticmethod(wrapper) if isinstance(raw, staticmethod) else wrapper)
-    return lambda: setattr(owner, name, raw)
+    return leave
 
 
 def _find(path: str, tap: str) -> tuple[Any, str]:
     """The object that holds the last name of `path`: a module or a class."""
     parts = path.split(".")
     for split in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:split])
         try:
-            owner: Any = importlib.import_module(".".join(parts[:split]))
-        except ModuleNotFoundError:
-            continue  # the rest of the path names classes, not modules
+            owner: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if split > 1 and error.name is not None and f"{module}.".startswith(f"{error.name}."):
+                continue  # the rest of the path names classes, not modules
+            raise ConfigError(
+                f"taps.{tap}: {path!r} cannot be imported: {error}. Is its package installed?"
+            ) from error
         for part in parts[split:-1]:
             owner = getattr(owner, part, None)
         if hasattr(owner, parts[-1]):
             return owner, parts[-1]
         break
-    raise ConfigError(f"taps.{tap}: no function {path!r} can be imported; check its dotted path.")
+    raise ConfigError(f"taps.{tap}: there is no function {path!r}; check its dotted path.")
 
 
 def _select(tap: Tap, value: Any) -> torch.Tensor:

@@ -16,6 +16,7 @@ from traingen.lockstep.system import System
 from traingen.lockstep.taps import tap_functions, tap_modules
 from traingen.lockstep.worker import STALL_SECONDS, StopSystem
 from traingen.observe.events import Listener, listening
+from traingen.observe.update import UpdateObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +120,9 @@ class TrainerSystem(System):
             self._ready()
         self._batch_arrived()
 
-    def _clip_coefficient(self) -> float | None:
-        assert self._recorder is not None and self._recorder.observer is not None
-        return self._recorder.observer.clip_coefficient
-
-    def _deliver(self, name: str, value: torch.Tensor) -> None:
-        if self._recorder is not None and self._recorder.observer is not None:
-            self._recorder.observer.term(name, value)
+    @property
+    def _observer(self) -> UpdateObserver | None:
+        return None if self._recorder is None else self._recorder.observer
 
 
 class _Ear(Listener):
@@ -135,11 +132,9 @@ class _Ear(Listener):
         self._system = system
 
     def module_entered(self, module: torch.nn.Module) -> None:
-        recorder = self._system._recorder
-        if recorder is None or recorder.observer is None:
-            return
-        if module.training and torch.is_grad_enabled():
-            recorder.observer.forward()
+        observer = self._system._observer
+        if observer is not None and module.training and torch.is_grad_enabled():
+            observer.forward()
 
 
 class _OwnBatches(pl.Callback):

@@ -59,6 +59,8 @@ class LoopRecorder(Listener):
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._schedulers = SchedulerBook()
         self._early_schedulers: list[LRScheduler] = []
+        self._early_ticks: list[LRScheduler] = []
+        self._first_iteration = 0
         self.batches = TrainingBatches()
         self.module: torch.nn.Module | None = None
         self.optimizer: torch.optim.Optimizer | None = None
@@ -82,21 +84,29 @@ class LoopRecorder(Listener):
         self._take_schedulers()
 
     def scheduler_ticked(self, scheduler: LRScheduler) -> None:
-        self._schedulers.tick(scheduler)
+        if self.optimizer is None:
+            self._early_ticks.append(scheduler)
+        else:
+            self._schedulers.tick(scheduler)
 
     def batch_fetched(self, loader: DataLoader[Any], iteration: int, batch: Any) -> None:
+        forget_unfinished_step()
         fetch = self.batches.fetched(loader, iteration, batch)
         if fetch is not None:
             self._begin(fetch)
 
     def module_entered(self, module: torch.nn.Module) -> None:
+        if not self._is_training(module):
+            return
         if self.observer is not None:
-            if self._is_training(module):
-                self.observer.forward()
-        elif self._is_training(module):
-            optimizer = self._owned_by(module)
-            if optimizer is not None:
-                self._start(module, optimizer)
+            if module is self.module:
+                for fetch in self._settle():  # it was first called before it had a batch
+                    self._begin(fetch)
+            self.observer.forward()
+            return
+        optimizer = self._owned_by(module)
+        if optimizer is not None:
+            self._start(module, optimizer)
 
     def backward_entered(self, roots: tuple[torch.Tensor, ...]) -> None:
         if self.observer is not None:
@@ -122,7 +132,7 @@ class LoopRecorder(Listener):
 
     def _start(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.module, self.optimizer = module, optimizer
-        early = self.batches.settle()
+        early = self._settle()
         self._take_schedulers()
         self.observer = UpdateObserver(
             optimizer, emit=self._sink.write, schedulers=self._schedulers, generators=self._rng
@@ -144,14 +154,21 @@ class LoopRecorder(Listener):
         self.observer.forward()
 
     def _begin(self, fetch: Fetch) -> None:
-        forget_unfinished_step()
         if self._on_fetch is not None:
             self._on_fetch(fetch)
         self._record_begin(fetch)
 
     def _record_begin(self, fetch: Fetch) -> None:
         assert self.observer is not None
-        self.observer.begin(fetch.batch, epoch=fetch.iteration, batch_idx=fetch.index)
+        epoch = fetch.iteration - self._first_iteration
+        self.observer.begin(fetch.batch, epoch=epoch, batch_idx=fetch.index)
+
+    def _settle(self) -> list[Fetch]:
+        """The training batches fetched so far, if the loader becomes known by now."""
+        early = self.batches.settle()
+        if early:  # a loop may have gone over this loader before, to peek or to evaluate
+            self._first_iteration = early[0].iteration
+        return early
 
     def _take_schedulers(self) -> None:
         """List the schedulers that drive the recorded optimizer, once it is known."""
@@ -161,6 +178,9 @@ class LoopRecorder(Listener):
             if getattr(scheduler, "optimizer", None) is self.optimizer:
                 self._schedulers.add(scheduler)
         self._early_schedulers.clear()
+        for scheduler in self._early_ticks:
+            self._schedulers.tick(scheduler)
+        self._early_ticks.clear()
 
     def _is_training(self, module: torch.nn.Module) -> bool:
         return module.training and torch.is_grad_enabled()

@@ -38,7 +38,7 @@ def _pieces(value: Any) -> Iterable[bytes]:
     if isinstance(value, torch.Tensor):
         yield from _array_pieces(value.detach().cpu())
     elif isinstance(value, np.ndarray):
-        yield from _array_pieces(torch.from_numpy(np.ascontiguousarray(value)))
+        yield from _array_pieces(torch.from_numpy(np.array(value, order="C")))
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)};".encode()
         for key in sorted(value, key=repr):
@@ -59,6 +59,6 @@ def _pieces(value: Any) -> Iterable[bytes]:
 
 def _array_pieces(tensor: torch.Tensor) -> Iterable[bytes]:
     yield f"tensor {tensor.dtype} {tuple(tensor.shape)};".encode()
-    flat = tensor.contiguous().reshape(-1)
+    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.numel():
         yield flat.view(torch.uint8).numpy().tobytes()

@@ -9,6 +9,7 @@ by thread, so that two trainings in one process never hear each other.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -31,12 +33,12 @@ Remove = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """One clip by norm, at the moment torch is about to scale the gradients."""
+    """One clip, at the moment torch is about to change the gradients."""
 
-    parameters: list[torch.Tensor]  # those whose gradients it scales
-    max_norm: float
-    total_norm: torch.Tensor  # as torch computed it for this clip, 0-dim
-    norm_type: float | None  # the p of the norm; None where the caller does not say
+    parameters: list[torch.Tensor]  # those whose gradients it scales; none for a clip by value
+    max_norm: float  # infinite for a clip by value
+    total_norm: torch.Tensor  # as torch computed it for this clip, 0-dim; NaN for a clip by value
+    norm_type: float | None  # the p of the norm; None where there is none or it is not said
 
     def covers(self, parameters: list[torch.Tensor]) -> bool:
         """Whether it scales exactly the gradients that `parameters` hold."""
@@ -44,7 +46,7 @@ class Clip:
         return mine == {id(p) for p in parameters if p.grad is not None}
 
     def coefficient(self) -> float:
-        """The factor that torch applies: min(1, max_norm / (total_norm + 1e-6))."""
+        """The factor of a clip by norm as torch applies it: min(1, max_norm / (norm + 1e-6))."""
         return float(torch.clamp(self.max_norm / (self.total_norm + 1e-6), max=1.0))
 
 
@@ -64,7 +66,7 @@ class Listener:
         """`backward()` was called on `roots`; no gradient has changed yet."""
 
     def clip_entered(self, clip: Clip) -> None:
-        """Gradients are about to be scaled down by norm; none has changed yet."""
+        """Gradients are about to be clipped, by norm or by value; none has changed yet."""
 
     def scheduler_built(self, scheduler: LRScheduler) -> None:
         """The outermost constructor of `scheduler` has returned."""
@@ -98,7 +100,7 @@ _installed: dict[str, Remove] = {}
 _local = threading.local()  # nesting depth of steps and ticks in this thread
 
 # A forked data-loading worker keeps the hooks of its parent but is not the thread they watch.
-os.register_at_fork(after_in_child=_hearing.clear)
+os.register_at_fork(after_in_child=lambda: _hearing.clear())
 
 
 @contextmanager
@@ -120,6 +122,8 @@ def start_listening(listener: Listener) -> Remove:
 
 def _add(listener: Listener, thread: int) -> None:
     with _lock:
+        if thread not in _listeners:
+            forget_unfinished_step()
         _listeners.setdefault(thread, []).append(listener)
         _install_what_is_heard()
 
@@ -144,6 +148,7 @@ def _heard_by(listener: Listener) -> set[str]:
 
 def _install_what_is_heard() -> None:
     """Bring routing and hooks in line with the listeners."""
+    global _hearing
     wanted = {
         group
         for those in _listeners.values()
@@ -155,8 +160,7 @@ def _install_what_is_heard() -> None:
         for listener in those:
             for group in _heard_by(listener):
                 hearing.setdefault((thread, group), []).append(listener)
-    _hearing.clear()
-    _hearing.update(hearing)
+    _hearing = hearing  # at once: other threads look into it meanwhile
     for group in list(_installed):
         if group not in wanted:
             _installed.pop(group)()
@@ -229,7 +233,10 @@ def _hook_backward() -> Remove:
         def wrapper(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             here = _here("backward")
             if here:
-                roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
+                if not isinstance(tensors, torch.Tensor | GradientEdge):
+                    tensors = tuple(tensors)  # it may be an iterator, which gives them once
+                several = tensors if type(tensors) is tuple else (tensors,)
+                roots = tuple(one for one in several if isinstance(one, torch.Tensor))
                 for listener in here:
                     listener.backward_entered(roots)
             return backward(tensors, *args, **kwargs)
@@ -240,8 +247,25 @@ def _hook_backward() -> Remove:
 
 
 def _hook_clips() -> Remove:
-    """The inner function also hears a `clip_grad_norm_` that was imported by name."""
+    """The inner functions also hear clips that were imported by name."""
     from torch.nn.utils import clip_grad
+
+    def watch_groups(group: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(group)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            here = _here("clips")  # what a clip by value calls first; clips by norm call it too
+            if here and sys._getframe(1).f_code.co_name == "clip_grad_value_":
+                heard = Clip(
+                    parameters=[],
+                    max_norm=math.inf,
+                    total_norm=torch.tensor(math.nan),
+                    norm_type=None,
+                )
+                for listener in here:
+                    listener.clip_entered(heard)
+            return group(*args, **kwargs)
+
+        return wrapper
 
     def watch(clip: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(clip)
@@ -266,7 +290,12 @@ def _hook_clips() -> Remove:
 
         return wrapper
 
-    return _replace(clip_grad, "_clip_grads_with_norm_", watch)
+    return _all_of(
+        [
+            _replace(clip_grad, "_clip_grads_with_norm_", watch),
+            _replace(clip_grad, "_group_tensors_by_device_and_dtype", watch_groups),
+        ]
+    )
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
@@ -283,6 +312,17 @@ class _SchedulerHooks:
         self.wrapped: set[type] = set()
         for cls in dict.fromkeys(_subclasses(LRScheduler)):
             self.wrap(cls)
+        self.removes.append(self.watch_definitions())
+
+    def watch_definitions(self) -> Remove:
+        """Wrap classes that are defined from now on, before anything is made of them."""
+
+        def defined(cls: Any, /, **kwargs: Any) -> None:
+            super(LRScheduler, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
+            self.wrap(cls)
+
+        LRScheduler.__init_subclass__ = classmethod(defined)  # type: ignore[assignment]
+        return lambda: delattr(LRScheduler, "__init_subclass__")
 
     def wrap(self, cls: type) -> None:
         if cls in self.wrapped:

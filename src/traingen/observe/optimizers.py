@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from traingen.records import OptimizerIdentity
 
@@ -26,7 +27,7 @@ def identify_optimizer(optimizer: torch.optim.Optimizer, *, index: int) -> Optim
         index=index,
         class_path=class_path(optimizer),
         groups=len(optimizer.param_groups),
-        parameters=len(parameters_of(optimizer)),
+        parameters=sum(p.numel() for p in parameters_of(optimizer) if not is_lazy(p)),
     )
 
 

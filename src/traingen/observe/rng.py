@@ -56,6 +56,21 @@ def restore_rng(state: RngState) -> None:
         torch.cuda.set_rng_state_all(list(state.cuda))
 
 
+def replay_draws(before: RngState, after: RngState) -> None:
+    """Advance each generator that stands at `before` to `after`; leave the others alone."""
+    here = capture_rng()
+    found, expected = digest_rng_state(here), digest_rng_state(before)
+    stand = {name: found[name] == expected[name] for name in GENERATORS}
+    restore_rng(
+        RngState(
+            python=after.python if stand["python"] else here.python,
+            numpy=after.numpy if stand["numpy"] else here.numpy,
+            torch=after.torch if stand["torch"] else here.torch,
+            cuda=after.cuda if stand["torch"] else here.cuda,
+        )
+    )
+
+
 def seed_rng(seed: int) -> None:
     """Seed python, numpy and torch (CPU, and CUDA once initialized).
 

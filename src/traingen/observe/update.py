@@ -50,7 +50,7 @@ class _Window:
     divisor: float | int | None = None
     terms: dict[str, list[torch.Tensor]] = field(default_factory=dict)
     clips: list[Clip] = field(default_factory=list)
-    grad_norm: float | None = None  # measured at the entry of a clip that does not tell it
+    grad_norm: float | None = None  # measured at the entry of a first clip that does not tell it
 
 
 class UpdateObserver:
@@ -94,6 +94,10 @@ class UpdateObserver:
         if self._digest_batches:
             window.digests.append(digest_batch(batch))
 
+    def drop_window(self) -> None:
+        """What was begun since the last update will be in none: its gradients are cleared."""
+        self._window = _Window()
+
     def forward(self) -> None:
         """A module is about to be called in training mode; the first call of an update counts."""
         if self._window.micro_batches and self._window.rng_forward is None:
@@ -101,17 +105,20 @@ class UpdateObserver:
 
     def term(self, name: str, value: torch.Tensor) -> None:
         """One named part of the loss, for the micro-batch that is in work."""
-        self._window.terms.setdefault(name, []).append(value.detach())
+        kept = value.detach().clone()  # the loop may go on to add to it in place
+        self._window.terms.setdefault(name, []).append(kept)
 
     def root(self, value: torch.Tensor, *, divisor: float | int | None) -> None:
         """A backward is entered at `value`, which the loop has divided by `divisor`."""
-        self._window.roots.append(value.detach())
+        self._window.roots.append(value.detach().clone())
         self._window.divisor = divisor
 
     def before_clip(self, clip: Clip) -> None:
-        """A clip by norm is about to scale gradients."""
+        """A clip is about to change gradients."""
         window = self._window
         own = parameters_of(self._optimizer)
+        if clip.parameters and not {id(p) for p in clip.parameters} & {id(p) for p in own}:
+            return  # of somebody else's gradients
         if not window.clips and not (clip.norm_type == 2.0 and clip.covers(own)):
             window.grad_norm = measure_norm(_gradients(own))
         window.clips.append(clip)
@@ -123,6 +130,8 @@ class UpdateObserver:
         norms = self._norms(window)
         roots = [float(root) for root in window.roots]
         factor = 1 if window.divisor is None else window.divisor
+        # several backwards of one micro-batch are parts of its loss; one may also have had none
+        parts = min(len(roots), window.micro_batches or len(roots))
         self._emit(
             UpdateRecord(
                 update=self.updates,
@@ -131,14 +140,14 @@ class UpdateObserver:
                 epoch=window.epoch,
                 batch_idx=window.batch_idx,
                 micro_batches=window.micro_batches,
-                loss=sum(roots) * factor / len(roots) if roots else None,
+                loss=sum(roots) * factor / parts if roots else None,
                 loss_terms=_means(window.terms),
                 objective=sum(roots) if roots else None,
                 divisor=window.divisor,
                 grad_norm=norms.before,
                 grad_norm_source=norms.source,
                 grad_norm_clipped=norms.after,
-                clipped=norms.after != norms.before,
+                clipped=bool(window.clips) and norms.after != norms.before,
                 lr=rates_of(self._optimizer),
                 hyper_parameters=hyper_parameters_of(self._optimizer),
                 scheduler=window.scheduler,

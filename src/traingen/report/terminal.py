@@ -14,7 +14,7 @@ WIDTH = 80
 
 def render_lockstep(result: LockstepResult, *, title: str, horizon_source: str) -> str:
     """The verdict, one row per mode, the cause, and what was not exercised."""
-    lines = [f"VERDICT  {result.verdict.upper()}  {title}: {_headline(result)}", ""]
+    lines = [*_wrap(f"VERDICT  {result.verdict.upper()}  ", f"{title}: {_headline(result)}"), ""]
     lines += _table(result)
     lines += _losses(result)
     for finding in result.findings:
@@ -27,10 +27,10 @@ def _headline(result: LockstepResult) -> str:
     decisive = result.decisive
     if decisive is not None and decisive.first_divergence is not None:
         first = decisive.first_divergence
-        return f"{first.quantity} differs first, at update {first.update}"
+        return f"first in {first.quantity}, at update {first.update}"
     if result.verdict == "pass":
         return "every asserted gate held at every update"
-    reasons = [m.reason for m in result.modes.values() if m.reason]
+    reasons = [m.reason for m in result.modes.values() if m.reason and m.verdict == result.verdict]
     return reasons[0] if reasons else "nothing was compared"
 
 
@@ -100,7 +100,7 @@ def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
 def _wrap(label: str, text: str) -> list[str]:
     return textwrap.wrap(
         text, WIDTH, initial_indent=label, subsequent_indent=" " * min(len(label), 16),
-        break_long_words=False, break_on_hyphens=False,
+        break_on_hyphens=False,
     )  # fmt: skip
 
 
