@@ -17,7 +17,7 @@ from traingen.errors import SystemFailed
 from traingen.loops.batches import Fetch
 from traingen.loops.recorder import OBSERVES, LoopRecorder
 from traingen.observe.digests import digest_batch
-from traingen.observe.events import listening
+from traingen.observe.listening import listening
 from traingen.observe.rng import GENERATORS, digest_rng
 from traingen.records import (
     EndRecord,

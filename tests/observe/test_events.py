@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests.observe.listeners import EVENTS, Log, hear, hooks_on_torch
 from tests.observe.training import UPDATES, train
-from traingen.observe.events import Clip, Listener, listening, start_listening
+from traingen.observe.events import Clip, Listener
+from traingen.observe.listening import listening, start_listening
 
 
 def make_sgd(lr: float = 0.1, **options: Any) -> torch.optim.SGD:

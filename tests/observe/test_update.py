@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 
 from tests.observe.listeners import hear
 from traingen.observe.digests import combine_digests, digest_batch
-from traingen.observe.events import listening
+from traingen.observe.listening import listening
 from traingen.observe.rng import digest_rng
 from traingen.observe.schedulers import SchedulerBook
 from traingen.observe.update import UpdateObserver

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from traingen.observe.events import Listener, listening
+from traingen.observe.events import Listener
+from traingen.observe.listening import listening
 
 SAMPLES, BATCH, EPOCHS = 12, 4, 2
 UPDATES = EPOCHS * SAMPLES // BATCH

@@ -12,10 +12,12 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from traingen.observe.environment import describe_run
-from traingen.observe.events import Clip, Listener, Remove, forget_unfinished_step, start_listening
+from traingen.observe.events import Clip, Listener
+from traingen.observe.listening import start_listening
 from traingen.observe.optimizers import class_path, identify_optimizer
 from traingen.observe.rng import GENERATORS
 from traingen.observe.schedulers import SchedulerBook
+from traingen.observe.torch_hooks import Remove, forget_unfinished_step
 from traingen.observe.update import UpdateObserver
 from traingen.records import JsonlSink, RunRecord, Sink
 

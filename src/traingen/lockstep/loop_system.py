@@ -14,7 +14,8 @@ from traingen.lockstep.taps import tap_functions, tap_modules
 from traingen.lockstep.worker import STALL_SECONDS, StopSystem
 from traingen.loops.batches import Fetch
 from traingen.loops.recorder import LoopRecorder
-from traingen.observe.events import Listener, listening
+from traingen.observe.events import Listener
+from traingen.observe.listening import listening
 from traingen.observe.rng import RngState, capture_rng
 from traingen.observe.update import UpdateObserver
 

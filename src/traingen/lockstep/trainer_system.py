@@ -15,7 +15,8 @@ from traingen.lockstep.feed import Feed
 from traingen.lockstep.system import System
 from traingen.lockstep.taps import tap_functions, tap_modules
 from traingen.lockstep.worker import STALL_SECONDS, StopSystem
-from traingen.observe.events import Listener, listening
+from traingen.observe.events import Listener
+from traingen.observe.listening import listening
 from traingen.observe.update import UpdateObserver
 
 

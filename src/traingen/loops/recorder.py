@@ -13,10 +13,11 @@ from torch.utils.data import DataLoader
 from traingen.errors import SystemFailed
 from traingen.loops.batches import Fetch, TrainingBatches
 from traingen.observe.environment import describe_run
-from traingen.observe.events import Clip, Listener, forget_unfinished_step
+from traingen.observe.events import Clip, Listener
 from traingen.observe.optimizers import class_path, identify_optimizer, parameters_of
 from traingen.observe.rng import GENERATORS
 from traingen.observe.schedulers import SchedulerBook
+from traingen.observe.torch_hooks import forget_unfinished_step
 from traingen.observe.update import UpdateObserver
 from traingen.records import Sink
 
