@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from tests.lockstep.small import PER_EPOCH, UPDATES, Trace, fit, plain_loop
+from tests.lockstep.small import PER_EPOCH, UPDATES, Trace, fit, make_network, plain_loop
 from traingen.errors import ConfigError, SystemFailed
 from traingen.lockstep import (
     Gates,
@@ -275,3 +275,37 @@ def test_a_nan_in_both_losses_proves_nothing() -> None:
     )
     assert result.verdict == "inconclusive"
     assert "not finite at update 3" in str(result.modes["natural"].reason)
+
+
+def own_batches(*, extra: int) -> None:
+    """A loop without a DataLoader, so that nothing tells where to reseed."""
+    model = make_network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(4):
+        torch.rand(extra)
+        x, y = torch.rand(4, 5), torch.rand(4, 1)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(("extra", "verdict"), [(0, "pass"), (3, "inconclusive")])
+def test_draws_that_could_not_be_reseeded_prove_nothing_where_they_differ(
+    extra: int, verdict: str
+) -> None:
+    result = lockstep(
+        LoopSystem(lambda: own_batches(extra=0)),
+        LoopSystem(lambda: own_batches(extra=extra), name="package"),
+        gates=Gates.of_numbers(
+            **{
+                name: {"report_only": True}
+                for name in ("objective", "gradients", "grad_norm", "clipping", "buffers",
+                             "optimizer_state", "parameters")
+            }
+        ),
+        modes=["reseeded"],
+        updates=4,
+    )  # fmt: skip
+    assert result.verdict == verdict
+    if extra:
+        assert "could not be reseeded" in str(result.modes["reseeded"].reason)

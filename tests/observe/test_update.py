@@ -13,6 +13,7 @@ from torch.optim import lr_scheduler
 
 from tests.observe.listeners import hear
 from traingen.observe.digests import combine_digests, digest_batch
+from traingen.observe.events import Listener
 from traingen.observe.listening import listening
 from traingen.observe.rng import digest_rng
 from traingen.observe.schedulers import SchedulerBook
@@ -20,6 +21,8 @@ from traingen.observe.update import UpdateObserver
 from traingen.records import (
     BatchFacts,
     EndRecord,
+    EventRecord,
+    MemorySink,
     Record,
     SchedulerState,
     UpdateRecord,
@@ -447,3 +450,28 @@ def test_watching_an_update_draws_nothing_and_leaves_gradients_alone():
     loop.observer.close("finished")
     assert digest_rng() == state
     assert [p.grad._version for p in loop.parameters] == versions
+
+
+def test_a_batch_without_content_is_said_once_and_training_goes_on():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sink = MemorySink()
+    observer = UpdateObserver(optimizer, emit=sink.write, schedulers=SchedulerBook())
+    with listening(_Applied(observer)):
+        for _ in range(2):
+            observer.begin([torch.ones(2), object()], epoch=0, batch_idx=0)
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+    events = [record for record in sink.records if isinstance(record, EventRecord)]
+    updates = [record for record in sink.records if isinstance(record, UpdateRecord)]
+    assert [event.event for event in events] == ["batch_not_digested"]
+    assert "holds a object" in events[0].details["message"]
+    assert [update.batch for update in updates] == [None, None]
+
+
+class _Applied(Listener):
+    def __init__(self, observer):
+        self.observer = observer
+
+    def step_applied(self, optimizer):
+        self.observer.applied(global_step=None)

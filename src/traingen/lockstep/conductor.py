@@ -10,6 +10,7 @@ import torch
 
 from traingen.compare.differences import Comparison, Difference
 from traingen.compare.gates import Gates
+from traingen.compare.order import gate_name
 from traingen.compare.records import compare_updates
 from traingen.compare.tensors import TensorComparison
 from traingen.errors import SystemFailed, TraingenError
@@ -173,20 +174,24 @@ class Conductor:
         return self._compare(mine.record, theirs.record)
 
     def _compare(self, mine: UpdateRecord, theirs: UpdateRecord) -> bool:
+        """Compare one update and write it down; False when no further one would prove anything."""
         assert self._names is not None and self._exercise is not None
         original, package = self._original.live(), self._package.live()
         tensors = compare_live(mine.update, original, package, self._names, self._plan.gates)
         comparison = per_quantity(tensors, compare_updates(mine, theirs, self._plan.gates))
-        self._keep(comparison, tensors, mine, theirs)
+        self._write(comparison, tensors, mine, theirs)
         self._exercise.add(theirs, package)
-        if not self._judge_doubts(comparison, mine):
+        self._summary.doubt = self._doubt(comparison)
+        if self._summary.doubt is not None:
             return False
+        self._summary.add(comparison)
+        self._noted(comparison)
         if self._sync is not None:
             self._sync.synchronize(original, package)
             check_independent(original, package)
         return True
 
-    def _keep(
+    def _write(
         self,
         comparison: Comparison,
         tensors: list[TensorComparison],
@@ -200,30 +205,26 @@ class Conductor:
             gate for gate, horizon in self._plan.horizon.items() if comparison.update > horizon
         ]
         self._output.write_differences(comparison, tensors, report_only=report_only)
-        self._summary.add(comparison)
-        self._noted(comparison)
 
     def _noted(self, comparison: Comparison) -> None:
         """Called with every comparison; for those who measure more than a verdict."""
 
-    def _judge_doubts(self, comparison: Comparison, mine: UpdateRecord) -> bool:
-        """Whether the comparison can go on: NaN on both sides, or unseeded draws, prove nothing."""
-        summary = self._summary
+    def _doubt(self, comparison: Comparison) -> str | None:
+        """Why a comparison proves nothing: NaN on both sides, or draws that were not reseeded."""
         if len(comparison.nonfinite) == 2:
-            summary.doubt = f"both losses were not finite at update {comparison.update}"
-            return False
+            return f"both losses were not finite at update {comparison.update}"
         reseeding = self._plan.mode != "natural" and comparison.update > 1
         unseeded = [
             system.name
             for system in (self._original, self._package)
             if reseeding and not system.seeded_in_turn
         ]
-        if unseeded and summary.doubt is None:
-            summary.doubt = (
+        if unseeded and any(gate_name(d.quantity) == "rng" for d in comparison.left):
+            return (
                 f"{' and '.join(unseeded)} fetched no batch in the turn of update "
                 f"{comparison.update}, so its generators could not be reseeded there"
             )
-        return True
+        return None
 
     def _note_exhausted(self, update: int, mine: Report, error: FeedExhausted) -> None:
         used = mine.record.micro_batches if isinstance(mine, Updated) else 0

@@ -27,6 +27,7 @@ from traingen.observe.schedulers import SchedulerBook
 from traingen.records import (
     BatchFacts,
     EndRecord,
+    EventRecord,
     Record,
     SchedulerState,
     UpdateRecord,
@@ -92,7 +93,7 @@ class UpdateObserver:
         window.micro_batches += 1
         window.epoch, window.batch_idx = epoch, batch_idx
         if self._digest_batches:
-            window.digests.append(digest_batch(batch))
+            self._digest(batch)
 
     def drop_window(self) -> None:
         """What was begun since the last update will be in none: its gradients are cleared."""
@@ -195,6 +196,18 @@ class UpdateObserver:
         before = float(clip.total_norm) if window.grad_norm is None else window.grad_norm
         source = "clip" if window.grad_norm is None else "measured"
         return _Norms(before, source, measure_norm(own))
+
+    def _digest(self, batch: Any) -> None:
+        """Add the digest of `batch`; one that has none ends digesting, which an event states."""
+        try:
+            self._window.digests.append(digest_batch(batch))
+        except TypeError as error:
+            self._digest_batches = False
+            self._window.digests.clear()
+            details = {"message": str(error)}
+            self._emit(
+                EventRecord(event="batch_not_digested", update=self.updates, details=details)
+            )
 
     def _digest_rng(self) -> dict[str, str] | None:
         return digest_rng(self._generators) if self._generators else None
