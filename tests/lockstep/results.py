@@ -28,10 +28,15 @@ def make_mode(
     mode: str = "natural",
     not_exercised: tuple[str, ...] = (),
     not_synchronized: dict[str, str] | None = None,
+    excused: dict[str, str] | None = None,
+    excused_trained: tuple[str, ...] = (),
     **changes: Any,
 ) -> ModeResult:
     """One mode; two equal updates unless said otherwise."""
     found = comparisons or (make_comparison(1), make_comparison(2))
     return make_summary(*found, mode=mode, **changes).result(
-        not_exercised=not_exercised, not_synchronized=not_synchronized or {}
+        not_exercised=not_exercised,
+        not_synchronized=not_synchronized or {},
+        excused=excused or {},
+        excused_trained=excused_trained,
     )

@@ -111,6 +111,17 @@ BAD = {
         pair(taps={"x": {"original": {"module": "0"}, "package": {"module": "nett"}}}),
         "has no module 'nett'",
     ),
+    "tap that nothing comes through": (
+        pair(
+            taps={
+                "x": {
+                    "original": {"function": "tests.lockstep.small.make_noise"},
+                    "package": {"function": "tests.lockstep.small.make_noise"},
+                }
+            }
+        ),
+        "taps.x: nothing came through it in the first update of the original",
+    ),
     "missing floor": (pair(floor="no/floor.json"), "no such floor file"),
 }  # fmt: skip
 
@@ -173,3 +184,38 @@ def test_json_is_one_object_with_the_documented_fields(run) -> None:
     assert document["findings"][0]["id"] == "TG-LOCKSTEP-HYPER-PARAMETERS"
     assert document["out"] == str(out)
     assert {"updates", "not_exercised", "modes"} <= document.keys()
+
+
+def test_a_pair_that_excuses_everything_proves_nothing(run) -> None:
+    everything = {"only_original": {".*": "not needed"}, "only_package": {".*": "not needed"}}
+    code, printed, _, out = run(pair(name_map=everything))
+    assert code == 2
+    assert "nothing was compared" in printed
+    assert json.loads((out / "result.json").read_text())["verdict"] == "inconclusive"
+
+
+def test_a_pair_whose_gates_are_all_report_only_proves_nothing(run) -> None:
+    gates = {
+        gate: {"report_only": True, "why": "just looking"}
+        for gate in ("objective", "gradients", "grad_norm", "clipping", "optimizer_state",
+                     "parameters", "buffers", "hyper_parameters")
+    }  # fmt: skip
+    code, printed, _, _ = run(pair(gates=gates, package=package(eps=1e-3)))
+    assert code == 2
+    assert "nothing of objective, gradients, parameters was asserted" in " ".join(printed.split())
+
+
+def test_a_trained_parameter_that_is_excused_is_a_warning(run) -> None:
+    names = {
+        "patterns": [[r"([0-3].*|4\.weight)", r"network.\1"]],
+        "only_original": {r"4\.bias": "left to chance"},
+        "only_package": {r"network\.4\.bias": "left to chance"},
+    }
+    _, printed, _, out = run(pair(name_map=names), "--mode", "natural")
+    result = json.loads((out / "result.json").read_text())
+    assert "excused         original 4.bias and 1 more: left to chance" in printed
+    assert result["modes"]["natural"]["excused_trained"] == [
+        "original 4.bias",
+        "package network.4.bias",
+    ]
+    assert "TG-LOCKSTEP-EXCUSED" in [finding["id"] for finding in result["findings"]]

@@ -298,7 +298,7 @@ def test_draws_that_could_not_be_reseeded_prove_nothing_where_they_differ(
         LoopSystem(lambda: own_batches(extra=extra), name="package"),
         gates=Gates.of_numbers(
             **{
-                name: {"report_only": True}
+                name: {"report_only": bool(extra)}
                 for name in ("objective", "gradients", "grad_norm", "clipping", "buffers",
                              "optimizer_state", "parameters")
             }

@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lockstep.results import make_comparison, make_difference, make_mode, make_summary
-from tests.records.samples import make_update
 from traingen.compare.differences import Comparison
 from traingen.compare.gates import EXACT
 from traingen.compare.order import CAUSAL_ORDER
 from traingen.compare.tensors import compare_tensors
-from traingen.lockstep.summary import Exercise, per_quantity, plain_difference
-from traingen.observe.live import LiveState
-from traingen.records import SchedulerState
+from traingen.lockstep.summary import per_quantity, plain_difference
 
 # ---- verdict ------------------------------------------------------------------------------------
 
@@ -201,82 +198,36 @@ def test_a_difference_becomes_plain_values():
     assert plain_difference(None) is None
 
 
-# ---- what was not exercised ---------------------------------------------------------------------
-
-QUIET = {"clipped": False, "scheduler": None, "rng_forward": {"torch": "a"},
-         "rng_after": {"torch": "a"}}  # fmt: skip
-IDLE = [
-    "parameter a: its gradient was zero throughout",
-    "parameter b: its gradient was zero throughout",
-    "buffer mean: it never moved",
-    "clipping: it never changed a gradient",
-    "scheduler: the package has none",
-    "random draws within a step: there were none",
-]
-
-
-def live(gradients: dict[str, list[float]], mean: float = 0.0) -> LiveState:
-    return LiveState(
-        parameters={"a": torch.ones(2), "b": torch.ones(2)},
-        gradients={name: torch.tensor(values) for name, values in gradients.items()},
-        buffers={"mean": torch.tensor([mean])},
-        optimizer_state={},
-        clip_coefficient=1.0,
-    )
-
-
-def missing_after(*steps: tuple[dict[str, Any], LiveState]) -> list[str]:
-    exercise = Exercise(live({}))
-    for changes, state in steps:
-        exercise.add(make_update(**(QUIET | changes)), state)
-    return exercise.missing()
-
-
-def test_nothing_seen_is_nothing_exercised():
-    assert missing_after() == IDLE
-    assert missing_after(({}, live({"a": [0.0, 0.0]}))) == IDLE
-
-
-@pytest.mark.parametrize(
-    ("changes", "state", "gone"),
-    [
-        ({}, live({"a": [0.0, 1e-30]}), IDLE[0]),
-        ({}, live({"b": [-1.0, 0.0]}), IDLE[1]),
-        ({}, live({}, mean=1e-30), IDLE[2]),
-        ({"clipped": True}, live({}), IDLE[3]),
-        ({"scheduler": [SchedulerState(id=0, last_epoch=1, ticks=1)]}, live({}), IDLE[4]),
-        ({"rng_after": {"torch": "b"}}, live({}), IDLE[5]),
-    ],
-    ids=["a", "b", "mean", "clipping", "scheduler", "draws"],
-)
-def test_what_was_seen_once_is_exercised(changes, state, gone):
-    lines = missing_after((changes, state), ({}, live({})))
-    assert lines == [line for line in IDLE if line != gone]
-
-
-def test_a_scheduler_that_stands_still_is_not_exercised():
-    still = {"scheduler": [SchedulerState(id=0, last_epoch=0, ticks=0)]}
-    lines = missing_after((still, live({})), (still, live({})))
-    assert "scheduler: it never ticked" in lines
-    assert "scheduler: the package has none" not in lines
-
-
-def test_a_buffer_is_compared_with_its_first_value_not_with_itself():
-    state = live({})
-    exercise = Exercise(state)
-    state.buffers["mean"].add_(1)  # in place, as BatchNorm does
-    exercise.add(make_update(**QUIET), state)
-    assert IDLE[2] not in exercise.missing()
-
-
 def test_notes_go_into_the_result():
     summary = make_summary()
     summary.notes.append("package raised while it was being ended")
-    assert summary.result(not_exercised=["x"], not_synchronized={"ema": "y"}).notes == (
-        "package raised while it was being ended",
+    result = summary.result(
+        not_exercised=["x"], not_synchronized={"ema": "y"}, excused={}, excused_trained=[]
     )
+    assert result.notes == ("package raised while it was being ended",)
 
 
 def test_an_empty_comparison_counts_its_update():
     mode = make_mode(Comparison(update=1, compared={"parameters": 1}), asked=1)
     assert (mode.updates, mode.verdict) == (1, "pass")
+
+
+def test_report_only_gates_assert_nothing_and_are_said():
+    mode = make_mode(make_comparison(1), make_comparison(2), report_only=frozenset({"gradients"}))
+    assert mode.not_asserted == ("gradients",)
+    assert mode.verdict == "pass"  # parameters were asserted
+
+
+def test_a_horizon_of_nothing_asserts_nothing():
+    mode = make_mode(make_comparison(1), make_comparison(2), horizon={"parameters": 0})
+    assert mode.not_asserted == ("parameters",)
+
+
+def test_a_run_that_asserted_nothing_it_computed_proves_nothing():
+    gates = frozenset({"gradients", "parameters", "objective"})
+    computed = {"compared": {"gradients": 2, "parameters": 3, "objective": 1}}
+    mode = make_mode(
+        make_comparison(1, **computed), make_comparison(2, **computed), report_only=gates
+    )
+    assert mode.verdict == "inconclusive"
+    assert "was asserted" in str(mode.reason)

@@ -13,7 +13,8 @@ from traingen.compare.gates import Gates
 from traingen.compare.order import gate_name
 from traingen.compare.records import compare_updates
 from traingen.compare.tensors import TensorComparison
-from traingen.errors import SystemFailed, TraingenError
+from traingen.errors import ConfigError, SystemFailed, TraingenError
+from traingen.lockstep.exercise import Exercise
 from traingen.lockstep.feed import FeedExhausted
 from traingen.lockstep.live_compare import compare_live
 from traingen.lockstep.loop_system import LoopSystem
@@ -26,7 +27,7 @@ from traingen.lockstep.state_copy import (
     copy_weights,
     named_tensors,
 )
-from traingen.lockstep.summary import Exercise, ModeResult, Summary, per_quantity
+from traingen.lockstep.summary import ModeResult, Summary, per_quantity
 from traingen.lockstep.system import Ready, Report, System, Updated
 from traingen.lockstep.trainer_system import TrainerSystem
 from traingen.lockstep.worker import Ended, Raised
@@ -63,7 +64,7 @@ class Conductor:
         plan: what to do.
         original: is fed by its own loader; a `LoopSystem` feeds a `TrainerSystem`.
         package: gets the original's weights before it starts.
-        output: is opened when both systems are ready and every name is accounted for.
+        output: is opened with the first update that both systems have completed.
         on_update: called after each compared update.
         disturb: called with the parked package before each of its updates, to measure a floor.
     """
@@ -87,7 +88,12 @@ class Conductor:
         self._names: ResolvedMap | None = None
         self._sync: Synchronizer | None = None
         self._exercise: Exercise | None = None
-        self._summary = Summary(mode=plan.mode, asked=plan.updates, horizon=dict(plan.horizon))
+        self._summary = Summary(
+            mode=plan.mode,
+            asked=plan.updates,
+            horizon=dict(plan.horizon),
+            report_only=frozenset(n for n, limit in plan.gates.limits.items() if limit.report_only),
+        )
 
     def run(self) -> ModeResult:
         """Run to the end; both threads have ended and all files are closed when this returns.
@@ -104,9 +110,12 @@ class Conductor:
                     self._on_update(update)
         finally:
             self._finish()
+        assert self._exercise is not None
         return self._summary.result(
-            not_exercised=self._exercise.missing() if self._exercise else (),
+            not_exercised=self._exercise.missing(),
             not_synchronized=self._sync.not_synchronized if self._sync else {},
+            excused=self._exercise.excused,
+            excused_trained=self._exercise.excused_trained,
         )
 
     def _start(self) -> None:
@@ -120,11 +129,9 @@ class Conductor:
         assert self._names is not None
         original, package = self._original.live(), self._package.live()
         check_independent(original, package)
-        self._exercise = Exercise(package)
+        self._exercise = Exercise(package, self._names)
         if plan.mode == "synchronized":
             self._sync = Synchronizer(self._original, self._package, self._names)
-        self._output.open()
-        self._write_notes()
 
     def _connect(self) -> None:
         """Let the original's loader feed the package, where it can."""
@@ -179,8 +186,10 @@ class Conductor:
         original, package = self._original.live(), self._package.live()
         tensors = compare_live(mine.update, original, package, self._names, self._plan.gates)
         comparison = per_quantity(tensors, compare_updates(mine, theirs, self._plan.gates))
+        if mine.update == 1:
+            self._check_taps(mine, theirs)
         self._write(comparison, tensors, mine, theirs)
-        self._exercise.add(theirs, package)
+        self._exercise.add(theirs, original, package)
         self._summary.doubt = self._doubt(comparison)
         if self._summary.doubt is not None:
             return False
@@ -198,6 +207,7 @@ class Conductor:
         mine: UpdateRecord,
         theirs: UpdateRecord,
     ) -> None:
+        self._output.open()
         self._write_notes()
         self._output.original.write(mine)
         self._output.package.write(theirs)
@@ -205,6 +215,16 @@ class Conductor:
             gate for gate, horizon in self._plan.horizon.items() if comparison.update > horizon
         ]
         self._output.write_differences(comparison, tensors, report_only=report_only)
+
+    def _check_taps(self, mine: UpdateRecord, theirs: UpdateRecord) -> None:
+        """A tap that nothing has come through by the first update would compare nothing."""
+        for system, record in ((self._original, mine), (self._package, theirs)):
+            for tap in system.taps:
+                if tap.name not in (record.loss_terms or {}):
+                    raise ConfigError(
+                        f"taps.{tap.name}: nothing came through it in the first update of the "
+                        f"{system.name}: is {tap.module or tap.function} called in training?"
+                    )
 
     def _noted(self, comparison: Comparison) -> None:
         """Called with every comparison; for those who measure more than a verdict."""

@@ -28,7 +28,9 @@ class ModeOutput:
         self._differences: IO[bytes] | None = None
 
     def open(self) -> None:
-        """Create the files; they must not exist yet."""
+        """Create the files, once; they must not exist yet."""
+        if self.opened:
+            return
         self.opened = True
         if self._folder is None:
             return

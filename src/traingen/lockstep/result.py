@@ -50,6 +50,15 @@ class LockstepResult:
             return ("everything: no update was compared",)
         return tuple(line for line in lists[0] if all(line in other for other in lists))
 
+    @property
+    def not_asserted(self) -> tuple[str, ...]:
+        """What some mode compared without any asserted limit, one line per mode."""
+        return tuple(
+            f"{name}: {', '.join(mode.not_asserted)}"
+            for name, mode in self.modes.items()
+            if mode.not_asserted
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The fields that `--json` prints, as JSON values."""
         decisive = self.decisive
@@ -103,6 +112,9 @@ def describe_mode(mode: ModeResult) -> dict[str, Any]:
         "largest": mode.largest,
         "not_exercised": list(mode.not_exercised),
         "not_synchronized": mode.not_synchronized,
+        "excused": mode.excused,
+        "excused_trained": list(mode.excused_trained),
+        "not_asserted": list(mode.not_asserted),
         "notes": list(mode.notes),
     }
 
@@ -122,7 +134,20 @@ def _findings(modes: Mapping[str, ModeResult]) -> list[Finding]:
                 meaning="The trainings are not equally long.",
                 fix="Compare epochs, drop_last, limits of batches and early stopping.",
             )
+        if mode.excused_trained:
+            found.setdefault(("TG-LOCKSTEP-EXCUSED", ""), _excused(mode))
     return list(found.values())
+
+
+def _excused(mode: ModeResult) -> Finding:
+    names = ", ".join(mode.excused_trained)
+    return Finding(
+        id="TG-LOCKSTEP-EXCUSED",
+        severity="warning",
+        measured=f"excused from comparison, but with a gradient: {names}",
+        meaning="These parameters train, and nothing here speaks for them.",
+        fix="Map them in name_map, or show that they cannot affect the training.",
+    )
 
 
 def _plain(finding: Finding) -> dict[str, str]:

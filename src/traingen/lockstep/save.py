@@ -22,6 +22,7 @@ def save_result(
     result: LockstepResult, folder: Path, *, pair: PairFile, config: Path, horizon_source: str
 ) -> Path:
     """Write `FOLDER/result.json` and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "result.json"
     document: dict[str, Any] = {
         "lockstep": RESULT,

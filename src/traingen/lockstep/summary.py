@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from traingen.compare.differences import Comparison, Difference
 from traingen.compare.order import gate_name
-from traingen.compare.tensors import TensorComparison, same_bits
-from traingen.observe.live import LiveState
-from traingen.records import UpdateRecord
+from traingen.compare.tensors import TensorComparison
 
+COMPUTED = ("objective", "gradients", "parameters")  # a pass must have asserted one of them
 LOSS_DEPARTURE = 1e-3  # relative; the protocol's "Real-Scale Lockstep Probe"
 
 
@@ -37,6 +34,9 @@ class ModeResult:
     largest: dict[str, float]  # quantity -> largest absolute difference of a tensor or number
     not_exercised: tuple[str, ...]
     not_synchronized: dict[str, str]
+    excused: dict[str, str]  # name that only one system has, with its side -> reason
+    excused_trained: tuple[str, ...]  # parameters among them that had a gradient
+    not_asserted: tuple[str, ...]  # gates of what was compared that are report-only throughout
     notes: tuple[str, ...] = ()  # what happened besides, e.g. an error while a system was ended
 
 
@@ -59,6 +59,7 @@ class Summary:
     doubt: str | None = None  # why nothing can be concluded
     failure: str | None = None  # what failed without being a difference of values
     notes: list[str] = field(default_factory=list)
+    report_only: frozenset[str] = frozenset()  # gates that assert nothing at all
 
     def asserts(self, quantity: str, update: int) -> bool:
         """Whether the gate of `quantity` is asserted at `update`, or report-only.
@@ -66,8 +67,9 @@ class Summary:
         Rounding that the package adds in its first update shows from the second on, where the run
         that measured the horizon had it from the start: the horizon itself is still asserted.
         """
-        horizon = self.horizon.get(gate_name(quantity))
-        return horizon is None or update <= horizon
+        gate = gate_name(quantity)
+        horizon = self.horizon.get(gate)
+        return gate not in self.report_only and (horizon is None or update <= horizon)
 
     def add(self, comparison: Comparison) -> None:
         """Take one update's comparison in."""
@@ -100,7 +102,12 @@ class Summary:
                 self.largest[difference.quantity] = max(difference.absolute, largest)
 
     def result(
-        self, *, not_exercised: Sequence[str], not_synchronized: dict[str, str]
+        self,
+        *,
+        not_exercised: Sequence[str],
+        not_synchronized: Mapping[str, str],
+        excused: Mapping[str, str] | None = None,
+        excused_trained: Sequence[str] = (),
     ) -> ModeResult:
         """Conclude."""
         verdict, reason = self._conclude()
@@ -121,8 +128,16 @@ class Summary:
             largest=dict(self.largest),
             not_exercised=tuple(not_exercised),
             not_synchronized=dict(not_synchronized),
+            excused=dict(excused or {}),
+            excused_trained=tuple(excused_trained),
+            not_asserted=self._not_asserted(),
             notes=tuple(self.notes),
         )
+
+    def _not_asserted(self) -> tuple[str, ...]:
+        """Gates of quantities that were compared, but at no update with an asserted limit."""
+        gates = dict.fromkeys(gate_name(q) for q, count in self.compared.items() if count)
+        return tuple(gate for gate in gates if not self.asserts(gate, 1))
 
     def _conclude(self) -> tuple[str, str | None]:
         if self.first_divergence is not None:
@@ -133,6 +148,8 @@ class Summary:
             return "inconclusive", self.doubt
         if self.updates == 0 or not self.compared.get("parameters"):
             return "inconclusive", "nothing was compared"
+        if not any(self.compared.get(q) and self.asserts(q, 1) for q in COMPUTED):
+            return "inconclusive", f"nothing of {', '.join(COMPUTED)} was asserted"
         if self.updates < self.asked:
             return "inconclusive", f"{self.updates} of {self.asked} updates were compared"
         return "pass", None
@@ -152,50 +169,6 @@ def per_quantity(comparisons: Sequence[TensorComparison], base: Comparison) -> C
         loss_relative=base.loss_relative,
         nonfinite=base.nonfinite,
     )
-
-
-class Exercise:
-    """Keeps what a run has not put to the test: a pass does not speak for it."""
-
-    def __init__(self, live: LiveState) -> None:
-        self._idle_parameters = set(live.parameters)
-        self._still_buffers = {name: b.detach().clone() for name, b in live.buffers.items()}
-        self._clip_fired = False
-        self._ticked = False
-        self._schedulers = False
-        self._rng_moved = False
-
-    def add(self, record: UpdateRecord, live: LiveState) -> None:
-        """Look at what one update of the package has moved."""
-        for name in list(self._idle_parameters):
-            gradient = live.gradients.get(name)
-            if gradient is not None and bool(torch.any(gradient != 0)):
-                self._idle_parameters.discard(name)
-        for name, first in list(self._still_buffers.items()):
-            if not same_bits(first, live.buffers[name]):
-                del self._still_buffers[name]
-        self._clip_fired |= bool(record.clipped)
-        self._rng_moved |= record.rng_after != record.rng_forward
-        if record.scheduler:
-            self._schedulers = True
-            self._ticked |= any(state.ticks > 0 for state in record.scheduler)
-
-    def missing(self) -> list[str]:
-        """What was not exercised, one line each."""
-        lines = [
-            f"parameter {name}: its gradient was zero throughout"
-            for name in sorted(self._idle_parameters)
-        ]
-        lines += [f"buffer {name}: it never moved" for name in sorted(self._still_buffers)]
-        if not self._clip_fired:
-            lines.append("clipping: it never changed a gradient")
-        if not self._schedulers:
-            lines.append("scheduler: the package has none")
-        elif not self._ticked:
-            lines.append("scheduler: it never ticked")
-        if not self._rng_moved:
-            lines.append("random draws within a step: there were none")
-        return lines
 
 
 def plain_difference(difference: Difference | None) -> dict[str, Any] | None:

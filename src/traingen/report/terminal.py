@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from traingen.compare.causes import Finding
 from traingen.lockstep.result import LockstepResult
@@ -91,10 +91,29 @@ def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
             yield from _wrap(f"  {mode.mode}: not synchronized: ", f"{what}: {why}")
         for note in mode.notes:
             yield from _wrap(f"  {mode.mode}: ", note)
+    yield from _named("excused         ", _grouped(result))
+    yield from _named("not asserted    ", result.not_asserted)
     if not result.not_exercised:
         yield "not exercised   nothing that is watched for"
-    for index, line in enumerate(result.not_exercised):
-        yield from _wrap("not exercised   " if index == 0 else " " * 16, line)
+    yield from _named("not exercised   ", result.not_exercised)
+
+
+def _named(label: str, lines: Iterable[str]) -> Iterator[str]:
+    for index, line in enumerate(lines):
+        yield from _wrap(label if index == 0 else " " * 16, line)
+
+
+def _grouped(result: LockstepResult) -> Iterator[str]:
+    """Excused names by their reason: the first of them and how many more."""
+    reasons: dict[str, list[str]] = {}
+    for mode in result.modes.values():
+        for name, reason in mode.excused.items():
+            names = reasons.setdefault(reason, [])
+            if name not in names:
+                names.append(name)
+    for reason, names in reasons.items():
+        more = f" and {len(names) - 1} more" if names[1:] else ""
+        yield f"{names[0]}{more}: {reason}"
 
 
 def _wrap(label: str, text: str) -> list[str]:

@@ -1,0 +1,77 @@
+"""What a lockstep run has put to the test, and what its verdict therefore does not speak for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from traingen.compare.tensors import same_bits
+from traingen.lockstep.name_map import ResolvedMap
+from traingen.observe.live import LiveState
+from traingen.records import UpdateRecord
+
+
+class Exercise:
+    """Keeps what a run has not put to the test: a pass does not speak for it.
+
+    Args:
+        live: of the package, before its first update.
+        names: those that are compared, and those that are excused.
+    """
+
+    def __init__(self, live: LiveState, names: ResolvedMap) -> None:
+        self._names = names
+        self.excused = {
+            **{f"original {name}": why for name, why in names.only_original.items()},
+            **{f"package {name}": why for name, why in names.only_package.items()},
+        }
+        self._trained: set[str] = set()
+        self._idle_parameters = set(live.parameters)
+        self._still_buffers = {name: b.detach().clone() for name, b in live.buffers.items()}
+        self._clip_fired = False
+        self._ticked = False
+        self._schedulers = False
+        self._rng_moved = False
+
+    def add(self, record: UpdateRecord, original: LiveState, live: LiveState) -> None:
+        """Look at what one update of the package (`record`, `live`) has moved."""
+        self._trained |= {f"original {n}" for n in _moved(original, self._names.only_original)}
+        self._trained |= {f"package {n}" for n in _moved(live, self._names.only_package)}
+        self._idle_parameters -= _moved(live, self._idle_parameters)
+        for name, first in list(self._still_buffers.items()):
+            if not same_bits(first, live.buffers[name]):
+                del self._still_buffers[name]
+        self._clip_fired |= bool(record.clipped)
+        self._rng_moved |= record.rng_after != record.rng_forward
+        if record.scheduler:
+            self._schedulers = True
+            self._ticked |= any(state.ticks > 0 for state in record.scheduler)
+
+    @property
+    def excused_trained(self) -> list[str]:
+        """Parameters that no comparison covers although they had a gradient."""
+        return sorted(self._trained)
+
+    def missing(self) -> list[str]:
+        """What was not exercised, one line each."""
+        lines = [
+            f"parameter {name}: its gradient was zero throughout"
+            for name in sorted(self._idle_parameters)
+        ]
+        lines += [f"buffer {name}: it never moved" for name in sorted(self._still_buffers)]
+        if not self._clip_fired:
+            lines.append("clipping: it never changed a gradient")
+        if not self._schedulers:
+            lines.append("scheduler: the package has none")
+        elif not self._ticked:
+            lines.append("scheduler: it never ticked")
+        if not self._rng_moved:
+            lines.append("random draws within a step: there were none")
+        return lines
+
+
+def _moved(live: LiveState, names: Iterable[str]) -> set[str]:
+    """Those of `names` that have a gradient with an element other than zero."""
+    found = ((name, live.gradients.get(name)) for name in names)
+    return {name for name, g in found if g is not None and bool(torch.any(g != 0))}
