@@ -14,8 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+from examples.tabnet.original import fit_original
+from examples.tabnet.package import digits_fit
 from traingen.cli.main import main
+from traingen.lockstep import FitCall, LoopSystem, TrainerSystem
+from traingen.lockstep.system import Updated
+from traingen.observe.rng import seed_rng
 from traingen.records import read_recording
 
 ROOT = Path(__file__).parents[1]
@@ -185,9 +191,42 @@ def test_the_package_trains_where_the_original_cannot_be_imported(
     monkeypatch.setitem(sys.modules, "pytorch_tabnet", None)
     with pytest.raises(ImportError):
         __import__("pytorch_tabnet.tab_model")
-    from examples.tabnet.package import digits_fit
-
     call = digits_fit(max_epochs=2)
     call.trainer.fit(call.model, datamodule=call.datamodule)
     assert call.trainer.global_step == 22
     assert float(call.trainer.callback_metrics["val_accuracy"]) > 0.1
+
+
+@pytest.mark.parametrize("side", ["original", "package"])
+def test_in_lockstep_each_side_trains_to_the_bits_it_trains_to_alone(side: str) -> None:
+    alone, parked = [], []
+    seed_rng(0)
+    _train(side, alone)
+    system = (
+        LoopSystem(lambda: _train(side, parked))
+        if side == "original"
+        else TrainerSystem(lambda: _fit_call(parked))
+    )
+    system.start(seed=0)
+    updates = 0
+    while isinstance(system.advance(), Updated):
+        updates += 1
+    system.stop()
+    mine, theirs = alone[0].state_dict(), parked[0].state_dict()
+    assert updates == 22
+    assert mine.keys() == theirs.keys()
+    assert [name for name, value in mine.items() if not torch.equal(value, theirs[name])] == []
+
+
+def _train(side: str, models: list[torch.nn.Module]) -> None:
+    if side == "original":
+        models.append(fit_original(max_epochs=2).network)
+        return
+    call = _fit_call(models)
+    call.trainer.fit(call.model, datamodule=call.datamodule)
+
+
+def _fit_call(models: list[torch.nn.Module]) -> FitCall:
+    call = digits_fit(max_epochs=2)
+    models.append(call.model)
+    return call
