@@ -191,10 +191,11 @@ def test_the_package_trains_where_the_original_cannot_be_imported(
     monkeypatch.setitem(sys.modules, "pytorch_tabnet", None)
     with pytest.raises(ImportError):
         __import__("pytorch_tabnet.tab_model")
-    call = digits_fit(max_epochs=2)
+    seed_rng(0)
+    call = digits_fit(max_epochs=8)
     call.trainer.fit(call.model, datamodule=call.datamodule)
-    assert call.trainer.global_step == 22
-    assert float(call.trainer.callback_metrics["val_accuracy"]) > 0.1
+    assert call.trainer.global_step == 88
+    assert float(call.trainer.callback_metrics["val_accuracy"]) > 0.2  # chance is 0.1
 
 
 @pytest.mark.parametrize("side", ["original", "package"])

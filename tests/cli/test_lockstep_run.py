@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from traingen.cli.lockstep_run import choose_folder, free_name, quieten_lightning
-from traingen.errors import ConfigError
+from traingen.cli.lockstep_run import choose_folder, quieten_lightning
+from traingen.lockstep.output import free_name
 
 CONFIG = Path("configs/lockstep/tabnet_digits.yaml")
 
@@ -37,40 +37,22 @@ def test_a_file_takes_a_name_too():
     assert free_name(Path("a.old")) == Path("a.old-2")
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_that_does_not_exist_is_used_and_not_made(overwrite):
-    assert choose_folder(Path("out"), config=CONFIG, overwrite=overwrite) == Path("out")
+def test_a_folder_that_is_asked_for_is_used_and_not_made():
+    assert choose_folder(Path("out"), config=CONFIG) == Path("out")
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_what_exists_is_refused(kind):
-    Path("out").mkdir() if kind == "folder" else Path("out").touch()
-    with pytest.raises(ConfigError, match="out: exists already: choose another --out"):
-        choose_folder(Path("out"), config=CONFIG, overwrite=False)
-    assert Path("out").exists()
-
-
-def test_what_exists_is_moved_aside_when_asked_to():
-    for content in ("first", "second", "third"):
-        folder = choose_folder(Path("runs/out"), config=CONFIG, overwrite=True)
-        folder.mkdir(parents=True)
-        (folder / "result.json").write_text(content)
-    found = {p.parent.name: p.read_text() for p in Path("runs").rglob("result.json")}
-    assert found == {"out": "third", "out.old": "first", "out.old-2": "second"}
-
-
 def test_without_out_a_folder_of_the_pair_and_the_moment_is_chosen():
-    folder = choose_folder(None, config=CONFIG, overwrite=False)
+    folder = choose_folder(None, config=CONFIG)
     assert folder.parent == Path(".cache/tabnet_digits/lockstep")
     assert re.fullmatch(r"\d{8}-\d{6}", folder.name)
     assert not folder.exists()
 
 
 def test_two_runs_of_one_moment_get_two_folders():
-    first = choose_folder(None, config=CONFIG, overwrite=False)
+    first = choose_folder(None, config=CONFIG)
     first.mkdir(parents=True)
-    second = choose_folder(None, config=CONFIG, overwrite=True)
+    second = choose_folder(None, config=CONFIG)
     assert second != first
     assert first.exists()
 

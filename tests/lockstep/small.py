@@ -67,6 +67,7 @@ def plain_loop(
     epochs: int = EPOCHS,
     raise_at: int | None = None,
     evaluate: bool = True,
+    accumulate: int = 1,
     on_update: Callable[[int], None] | None = None,
 ) -> None:
     """A loop as people write it: shuffled loader, clipping, schedule per batch, evaluation."""
@@ -84,12 +85,15 @@ def plain_loop(
             if update == raise_at:
                 raise ValueError("the loop broke")
             loss = nn.functional.mse_loss(model(x), y)
-            optimizer.zero_grad()
-            loss.backward()
+            if (update - 1) % accumulate == 0:
+                optimizer.zero_grad()
+            (loss / accumulate).backward()
+            trace.losses.append(loss.item())
+            if update % accumulate:
+                continue
             clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
             schedule.step()
-            trace.losses.append(loss.item())
             if on_update is not None:
                 on_update(update)
         if evaluate:

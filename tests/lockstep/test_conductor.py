@@ -173,10 +173,36 @@ def test_two_trainings_that_end_before_the_asked_number_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize("side", ["original", "package"])
-def test_a_system_that_raises_is_named_and_no_thread_is_left(side: str) -> None:
-    with pytest.raises(SystemFailed, match=rf"{side} raised at update 3: ValueError"):
-        run(**{side: {"raise_at": 3}}, modes=["natural"])
+def test_a_system_that_raises_is_named_with_its_place_and_no_thread_is_left(side: str) -> None:
+    result = run(**{side: {"raise_at": 3}}, modes=["natural"])
+    mode = result.modes["natural"]
+    assert (result.verdict, mode.updates) == ("inconclusive", 2)
+    assert f"{side} raised at update 3: ValueError" in str(mode.reason)
+    assert "small.py:" in str(mode.reason)
     assert not [t for t in threading.enumerate() if t.name.startswith("traingen-")]
+
+
+@pytest.mark.parametrize("side", ["original", "package"])
+def test_a_system_that_raises_before_anything_was_compared_is_an_error(side: str) -> None:
+    with pytest.raises(SystemFailed, match=rf"{side} raised .*: ValueError: .* \(small.py:"):
+        run(**{side: {"raise_at": 1}}, modes=["natural"])
+
+
+def test_a_divergence_that_was_found_stands_when_a_system_raises_later() -> None:
+    result = run(package={"eps": 1e-6, "raise_at": 3}, modes=["natural"])
+    assert (result.exit_code, result.cause) == (1, "hyper_parameters[0].eps")
+
+
+def test_an_original_that_ends_early_is_not_blamed_on_the_data() -> None:
+    result = run(original={"epochs": 1}, modes=["natural"])
+    assert result.findings[0].id == "TG-LOCKSTEP-LENGTH"
+    assert f"original ended after {PER_EPOCH} updates" in result.findings[0].measured
+
+
+def test_equal_accumulation_on_both_sides_is_equal_bit_for_bit() -> None:
+    result = run(original={"accumulate": 2}, package={"accumulate": 2}, updates=UPDATES // 2)
+    assert result.verdict == "pass"
+    assert {m.equal_updates for m in result.modes.values()} == {UPDATES // 2}
 
 
 def test_the_recordings_and_differences_are_complete_and_readable(tmp_path: Path) -> None:
@@ -200,7 +226,7 @@ def test_the_differences_say_which_parameter_is_furthest_off(tmp_path: Path) -> 
     line = json.loads((tmp_path / "out/natural/differences.jsonl").read_text())
     assert line["tensors"]["parameters"]["max_absolute"] > 0
     assert line["tensors"]["parameters"]["max_path"].startswith("parameters.network.")
-    assert line["differences"][0]["path"] == "hyper_parameters[0].eps"
+    assert line["differences"][0]["path"].startswith("hyper_parameters")
 
 
 def test_recordings_of_an_interrupted_run_are_valid(

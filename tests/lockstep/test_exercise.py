@@ -21,6 +21,8 @@ IDLE = [
     "clipping: it never changed a gradient",
     "scheduler: the package has none",
     "random draws within a step: there were none",
+    "averaged weights, samplers, gradient scalers: not observed yet",
+    "initialization, validation results, the tail of the last update",
 ]
 
 
@@ -35,7 +37,7 @@ def live(gradients: dict[str, list[float]], mean: float = 0.0) -> LiveState:
 
 
 def missing_after(*steps: tuple[dict[str, Any], LiveState]) -> list[str]:
-    exercise = Exercise(live({}), NAMES)
+    exercise = Exercise(live({}), NAMES, fed=False)
     for changes, state in steps:
         exercise.add(make_update(**(QUIET | changes)), state, state)
     return exercise.missing()
@@ -72,7 +74,7 @@ def test_a_scheduler_that_stands_still_is_not_exercised():
 
 def test_a_buffer_is_compared_with_its_first_value_not_with_itself():
     state = live({})
-    exercise = Exercise(state, NAMES)
+    exercise = Exercise(state, NAMES, fed=False)
     state.buffers["mean"].add_(1)  # in place, as BatchNorm does
     exercise.add(make_update(**QUIET), state, state)
     assert IDLE[2] not in exercise.missing()
@@ -80,7 +82,13 @@ def test_a_buffer_is_compared_with_its_first_value_not_with_itself():
 
 def test_a_parameter_that_is_excused_and_trained_is_said():
     names = ResolvedMap(pairs=(), only_original={"a": "unused"}, only_package={"b": "extra"})
-    exercise = Exercise(live({}), names)
+    exercise = Exercise(live({}), names, fed=False)
     assert exercise.excused == {"original a": "unused", "package b": "extra"}
     exercise.add(make_update(**QUIET), live({"a": [0.0, 0.0]}), live({"b": [0.0, 1.0]}))
     assert exercise.excused_trained == ["package b"]
+
+
+def test_a_package_that_was_fed_says_nothing_of_its_own_data():
+    lines = Exercise(live({}), NAMES, fed=True).missing()
+    assert lines[0] == "package data: it was fed the original's batches"
+    assert lines[1:] == IDLE

@@ -12,7 +12,8 @@ from tests.lockstep.results import make_comparison, make_difference
 from tests.records.samples import make_end, make_run, make_update
 from traingen.compare.gates import EXACT
 from traingen.compare.tensors import compare_tensors
-from traingen.lockstep.output import ModeOutput, describe_comparison
+from traingen.errors import ConfigError
+from traingen.lockstep.output import ModeOutput, OutputFolder, describe_comparison
 from traingen.records import read_recording
 
 
@@ -26,7 +27,7 @@ def refuse(name: str) -> None:
 
 
 def test_nothing_is_written_before_it_is_opened(tmp_path):
-    output = ModeOutput(tmp_path / "natural", mode="natural")
+    output = ModeOutput(OutputFolder(tmp_path / "out"), mode="natural")
     output.write_differences(make_comparison(1), [], report_only=[])
     output.original.write(make_run())
     output.close()
@@ -35,7 +36,7 @@ def test_nothing_is_written_before_it_is_opened(tmp_path):
 
 
 def test_two_recordings_and_one_line_per_update_are_written(tmp_path):
-    output = ModeOutput(tmp_path / "natural", mode="natural")
+    output = ModeOutput(OutputFolder(tmp_path / "out"), mode="natural")
     output.open()
     for sink in (output.original, output.package):
         for record in (make_run(), make_update(1), make_end()):
@@ -44,15 +45,15 @@ def test_two_recordings_and_one_line_per_update_are_written(tmp_path):
     output.write_differences(make_comparison(2), [], report_only=["lr"])
     output.close()
     for side in ("original", "package"):
-        assert len(read_recording(tmp_path / "natural" / side).updates) == 1
-    lines = (tmp_path / "natural/differences.jsonl").read_text().splitlines()
+        assert len(read_recording(tmp_path / "out" / "natural" / side).updates) == 1
+    lines = (tmp_path / "out/natural/differences.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [1, 2]
     assert json.loads(lines[1])["report_only"] == ["lr"]
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    output = ModeOutput(None, mode="natural")
+    output = ModeOutput(OutputFolder(None), mode="natural")
     output.open()
     output.original.write(make_run())
     output.write_differences(make_comparison(1), [], report_only=[])
@@ -61,23 +62,41 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_not_written_over(tmp_path):
-    path = tmp_path / "differences.jsonl"
-    path.write_text("mine")
-    output = ModeOutput(tmp_path, mode="natural")
-    with pytest.raises(FileExistsError):
-        output.open()
-    output.close()
-    assert path.read_text() == "mine"
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_exists_is_refused_before_anything_runs(kind, tmp_path):
+    path = tmp_path / "out"
+    path.mkdir() if kind == "folder" else path.touch()
+    with pytest.raises(ConfigError, match="out: exists already: choose another output"):
+        OutputFolder(path)
+    assert path.exists()
+
+
+def test_what_exists_is_moved_aside_only_when_there_is_something_to_write(tmp_path):
+    path = tmp_path / "out"
+    for content in ("first", "second", "third"):
+        folder = OutputFolder(path, overwrite=True)
+        if content != "first":
+            assert (path / "result.json").exists()  # not yet
+        folder.claim()
+        folder.claim()  # again: nothing more happens
+        (path / "result.json").write_text(content)
+    found = {p.parent.name: p.read_text() for p in tmp_path.rglob("result.json")}
+    assert found == {"out": "third", "out.old": "first", "out.old-2": "second"}
+
+
+def test_an_output_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used as output"):
+        OutputFolder(tmp_path / "file" / "out", overwrite=True).claim()
 
 
 def test_differences_are_strict_json_and_say_nonfinite_numbers_by_name(tmp_path):
-    output = ModeOutput(tmp_path / "m", mode="natural")
+    output = ModeOutput(OutputFolder(tmp_path / "m"), mode="natural")
     output.open()
     odd = make_difference(original=math.nan, absolute=math.inf)
     output.write_differences(make_comparison(1, odd, loss_relative=math.inf), [], report_only=[])
     output.close()
-    (line,) = (tmp_path / "m" / "differences.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "m" / "natural" / "differences.jsonl").read_text().splitlines()
     plain = json.loads(line, parse_constant=refuse)
     assert plain["loss_relative"] == "Infinity"
     assert plain["differences"][0]["original"] == "NaN"
@@ -123,12 +142,12 @@ def test_a_line_sums_up_the_tensors():
 
 
 def test_paths_are_where_they_are_looked_for(tmp_path):
-    output = ModeOutput(tmp_path, mode="natural")
+    output = ModeOutput(OutputFolder(tmp_path / "out"), mode="natural")
     output.open()
     output.original.write(make_run())
     output.package.write(make_run())
     output.close()
-    found = {p.relative_to(tmp_path) for p in tmp_path.rglob("*.jsonl")}
+    found = {p.relative_to(tmp_path / "out" / "natural") for p in tmp_path.rglob("*.jsonl")}
     assert found == {
         Path("differences.jsonl"), Path("original/updates.rank0.jsonl"),
         Path("package/updates.rank0.jsonl"),

@@ -68,7 +68,7 @@ def test_each_cause_is_found_once():
         mode_with(FAIL, "natural"), mode_with(FAIL, "reseeded"),
         mode_with(FAIL, "synchronized", quantity="lr", path="lr[0]"),
     )  # fmt: skip
-    assert [f.id for f in result.findings] == ["TG-LOCKSTEP-GRADIENTS", "TG-LOCKSTEP-LR"]
+    assert [f.id for f in result.findings] == ["TG-LOCKSTEP-LR", "TG-LOCKSTEP-GRADIENTS"]
 
 
 def test_trainings_of_unequal_length_are_a_finding_of_their_own():

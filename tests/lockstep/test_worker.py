@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from traingen.lockstep.interrupt import deferred_interrupts, raise_if_interrupted
 from traingen.lockstep.worker import Ended, Raised, StalledError, StopSystem, Worker
 from traingen.observe.rng import digest_rng, digest_rng_state, seeded_rng
 
@@ -226,33 +228,47 @@ def test_outside_state_is_put_back_after_a_stall(start, capfd):
     assert capfd.readouterr().err != ""
 
 
-class InterruptedOnce:
-    """A queue whose first `get` is interrupted by Ctrl-C."""
-
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
-        self._interrupted = False
-        self.put = queue.put
-
-    def get(self, **options: Any) -> Any:
-        if not self._interrupted:
-            self._interrupted = True
-            raise KeyboardInterrupt
-        return self._queue.get(**options)
+def raise_sigint(count: int) -> None:
+    for _ in range(count):
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-def test_ctrl_c_while_waiting_is_raised_and_leaves_the_thread_ended_after_stop(start, turns):
+def test_ctrl_c_during_a_turn_ends_the_system_at_its_next_park(start, turns, capsys):
     worker = start(park_thrice)
-    for _ in range(turns):
-        worker.resume()
     before = digest_rng()
-    worker._reports = InterruptedOnce(worker._reports)
-    with pytest.raises(KeyboardInterrupt):
+    with deferred_interrupts():
+        for _ in range(turns):
+            worker.resume()
+        raise_sigint(1)  # handled in this thread, between two turns
         worker.resume()
+        with pytest.raises(KeyboardInterrupt):
+            raise_if_interrupted()
+        assert worker.stop() == Ended()
     assert digest_rng() == before
-    assert worker.stop() == Ended()
     assert not worker.alive
+    assert "Ctrl-C again to leave at once" in capsys.readouterr().err
+
+
+def test_a_second_ctrl_c_leaves_a_system_behind_that_does_not_park(start, capsys):
+    go_on = threading.Event()
+    worker = start(lambda park: go_on.wait(PATIENCE))
+    try:
+        with deferred_interrupts():
+            raise_sigint(2)
+            with pytest.raises(KeyboardInterrupt):
+                worker.resume()
+            assert worker.stop() == Ended()
+    finally:
+        go_on.set()
+    assert capsys.readouterr().err != ""
+
+
+def test_ctrl_c_is_itself_again_after_a_run():
+    with deferred_interrupts():
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        raise_sigint(1)
 
 
 # ---- process state ------------------------------------------------------------------------------

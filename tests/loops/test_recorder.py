@@ -209,7 +209,7 @@ def test_two_micro_batches_make_one_update(divide):
     records = updates_of(sink)
     sums = [roots[0] + roots[1], roots[2] + roots[3]]
     assert [r.objective for r in records] == sums
-    assert [r.loss for r in records] == [total / 2 for total in sums]
+    assert [r.loss for r in records] == [None, None]  # nobody knows whether the loop divides
     assert [(r.micro_batches, r.batch_idx, r.divisor) for r in records] == [
         (2, 1, None), (2, 3, None),
     ]  # fmt: skip

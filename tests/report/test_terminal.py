@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lockstep.results import make_comparison, make_difference, make_mode, make_summary
+from traingen.compare.gates import Gates
 from traingen.compare.order import CAUSAL_ORDER
 from traingen.lockstep.result import judge
 from traingen.lockstep.summary import ModeResult
 from traingen.report.terminal import WIDTH, render_lockstep
 
+GATES = Gates.of_numbers(gradients={"rtol": 1e-5, "atol": 1e-7})
 LONG = "optimizer_state.exp_avg_sq.network.encoder.transformers.0.shared.0.norm.norm.weight.more"
 
 
 def render(*modes: ModeResult, title: str = "tabnet", source: str = "not measured") -> str:
     result = judge({mode.mode: mode for mode in modes})
-    return render_lockstep(result, title=title, horizon_source=source)
+    return render_lockstep(result, title=title, gates=GATES, horizon_source=source)
 
 
 def flat(text: str) -> str:
@@ -138,3 +140,14 @@ def test_no_difference_is_too_wide(quantity, path, update, size, title):
     left = make_difference(quantity, update, path=path)
     mode = make_mode(make_comparison(update, left, loss_relative=size))
     assert widest(render(mode, title=title)) <= WIDTH
+
+
+def test_the_scope_and_the_limits_are_said_with_every_verdict():
+    text = flat(render(make_mode(make_difference_in(0.5), make_comparison(2))))
+    assert "compared per update: 3 parameters, 2 gradients" in text
+    assert "gates gradients rtol=1e-05, atol=1e-07; all else exact" in text
+    assert "largest natural: gradients 0.5" in text
+
+
+def make_difference_in(size: float):
+    return make_comparison(1, make_difference(absolute=size, left=False))

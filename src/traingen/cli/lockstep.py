@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from traingen.errors import ConfigError
+
 MODES = ("natural", "reseeded", "synchronized")
 
 
@@ -44,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
 
     modes = tuple(dict.fromkeys(args.modes)) if args.modes else None
     if args.measure_floor:
+        if args.out is not None or args.overwrite:
+            raise ConfigError(
+                "--measure-floor writes to the pair's 'floor' file: drop --out and --overwrite."
+            )
         return run_floor(config=args.config, modes=modes, updates=args.updates, as_json=args.json)
     return run_pair(
         config=args.config,

@@ -8,14 +8,21 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from tqdm import tqdm
 
 from traingen.errors import ConfigError
 from traingen.lockstep.build import make_system
-from traingen.lockstep.floor import horizons_of, make_floor, measure_floor, save_floor
+from traingen.lockstep.floor import (
+    horizons_of,
+    make_floor,
+    measure_floor,
+    prepare_floor,
+    save_floor,
+)
+from traingen.lockstep.output import free_name
 from traingen.lockstep.pair import Mode, load_pair, make_gates, make_name_map
 from traingen.lockstep.run import check_one_device, lockstep
 from traingen.lockstep.save import save_result
@@ -34,26 +41,32 @@ def run_pair(
     """Run the pair of `config` in lockstep; returns the verdict's exit code.
 
     Raises:
-        TraingenError: the pair cannot be run; nothing is written unless both systems started.
+        TraingenError: the pair cannot be run; nothing is written before both systems have
+            completed an update.
     """
     quieten_lightning()
     pair = load_pair(config)
-    horizons, source = horizons_of(pair)
     chosen = list(modes or pair.modes)
     asked = updates or pair.updates
     original, package = make_system(pair, "original"), make_system(pair, "package")
-    folder = choose_folder(out, config=config, overwrite=overwrite)
-    with show_progress(total=asked * len(chosen), quiet=as_json) as tick:
+    horizons, source = horizons_of(pair)
+    folder = choose_folder(out, config=config)
+    gates = make_gates(pair)
+    # stdout is for the result: what the trainings print goes to stderr
+    with (
+        redirect_stdout(sys.stderr),
+        show_progress(total=asked * len(chosen), quiet=as_json) as tick,
+    ):
         result = lockstep(
             original, package,
-            name_map=make_name_map(pair), gates=make_gates(pair), modes=chosen, updates=asked,
-            seed=pair.seed, horizons=horizons, out=folder, on_update=tick,
+            name_map=make_name_map(pair), gates=gates, modes=chosen, updates=asked, seed=pair.seed,
+            horizons=horizons, out=folder, overwrite=overwrite, on_update=tick,
         )  # fmt: skip
     saved = save_result(result, folder, pair=pair, config=config, horizon_source=source)
     if as_json:
         print(json.dumps(result.to_json() | {"out": str(folder)}, allow_nan=False))
     else:
-        print(render_lockstep(result, title=config.stem, horizon_source=source))
+        print(render_lockstep(result, title=config.stem, gates=gates, horizon_source=source))
         print(f"output          {saved}")
     return result.exit_code
 
@@ -70,8 +83,13 @@ def run_floor(
     if pair.floor is None:
         raise ConfigError(f"{config}: 'floor' names the file to measure into; it is missing.")
     check_one_device()
+    prepare_floor(Path(pair.floor))
+    quieten_lightning()
     chosen, asked = list(modes or pair.modes), updates or pair.updates
-    with show_progress(total=2 * asked * len(chosen), quiet=as_json) as tick:
+    with (
+        redirect_stdout(sys.stderr),
+        show_progress(total=2 * asked * len(chosen), quiet=as_json) as tick,
+    ):
         floors = measure_floor(
             lambda name: make_system(pair, "original", name=name),
             gates=make_gates(pair), modes=chosen, updates=asked, seed=pair.seed, on_update=tick,
@@ -93,31 +111,12 @@ def quieten_lightning() -> None:
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
 
 
-def choose_folder(out: Path | None, *, config: Path, overwrite: bool) -> Path:
-    """The folder of this run; an existing one is refused, or moved aside when asked to.
-
-    Raises:
-        ConfigError: `out` exists.
-    """
-    if out is None:
-        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        return free_name(Path(".cache", config.stem, "lockstep", stamp))
-    if out.exists():
-        if not overwrite:
-            raise ConfigError(
-                f"{out}: exists already: choose another --out, or move it aside with --overwrite."
-            )
-        out.rename(free_name(out.with_name(f"{out.name}.old")))
-    return out
-
-
-def free_name(path: Path) -> Path:
-    """`path`, or the first of `path-2`, `path-3` … that does not exist."""
-    candidate, number = path, 2
-    while candidate.exists():
-        candidate = path.with_name(f"{path.name}-{number}")
-        number += 1
-    return candidate
+def choose_folder(out: Path | None, *, config: Path) -> Path:
+    """The folder of this run: the one asked for, or a new one named by date and time."""
+    if out is not None:
+        return out
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return free_name(Path(".cache", config.stem, "lockstep", stamp))
 
 
 @contextmanager

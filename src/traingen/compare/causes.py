@@ -22,7 +22,7 @@ class Finding:
 # gate -> (meaning, fix)
 _CAUSES: dict[str, tuple[str, str]] = {
     "scheduler": (
-        "The learning-rate schedulers did not tick together.",
+        "The learning-rate schedulers did not tick together, or are not the same in number.",
         'Compare where each is stepped; in Lightning return it with {"interval": "step"}.',
     ),
     "ema": ("The averaged weights were not updated alike.", "Compare decay and update schedule."),
@@ -54,6 +54,10 @@ _CAUSES: dict[str, tuple[str, str]] = {
     "objective": (
         "The differentiated scalar differs, and no tapped loss term differs before it.",
         "Compare the weights of the terms, their signs, and the division by accumulation.",
+    ),
+    "optimizer": (
+        "The optimizers do not hold the same parameters in the same groups.",
+        "Compare which parameters are handed to each, and requires_grad at that moment.",
     ),
     "gradients": (
         "Gradients differ although the objective agrees.",

@@ -36,7 +36,9 @@ class Comparison:
     compared: dict[str, int]  # quantity -> how many values or tensors were compared
     differences: tuple[Difference, ...] = ()  # in causal order
     loss_relative: float | None = None  # |difference| / |original|
-    nonfinite: tuple[str, ...] = field(default=())  # systems whose loss is not a finite number
+    nonfinite: tuple[str, ...] = field(
+        default=()
+    )  # systems whose loss or gradient norm is not finite
 
     @property
     def left(self) -> tuple[Difference, ...]:
@@ -49,7 +51,10 @@ def combine_comparisons(first: Comparison, second: Comparison) -> Comparison:
     differences = sorted((*first.differences, *second.differences), key=lambda d: d.rank)
     return Comparison(
         update=first.update,
-        compared=first.compared | second.compared,
+        compared={
+            quantity: first.compared.get(quantity, 0) + second.compared.get(quantity, 0)
+            for quantity in dict.fromkeys((*first.compared, *second.compared))
+        },
         differences=tuple(differences),
         loss_relative=first.loss_relative,
         nonfinite=first.nonfinite,

@@ -9,7 +9,7 @@ from __future__ import annotations
 CAUSAL_ORDER = (
     "tail.scheduler", "tail.ema", "tail.sampler", "tail.scaler", "tail.rng",
     "batch", "rng", "prepared_inputs", "forward", "loss_terms", "objective",
-    "gradients", "grad_norm", "clipping", "lr", "hyper_parameters",
+    "optimizer", "gradients", "grad_norm", "clipping", "lr", "hyper_parameters",
     "optimizer_state", "parameters", "buffers",
 )  # fmt: skip
 

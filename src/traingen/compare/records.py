@@ -33,11 +33,11 @@ def compare_updates(original: UpdateRecord, package: UpdateRecord, gates: Gates)
         update=original.update,
         compared=compared,
         differences=tuple(sorted(differences, key=lambda d: d.rank)),
-        loss_relative=relative_difference(original.loss, package.loss),
+        loss_relative=_relative_loss(original, package),
         nonfinite=tuple(
             name
             for name, record in (("original", original), ("package", package))
-            if record.loss is not None and not math.isfinite(record.loss)
+            if not _is_finite(record)
         ),
     )
 
@@ -53,8 +53,26 @@ def relative_difference(original: float | None, package: float | None) -> float 
     return abs(original - package) / abs(original)
 
 
+def _relative_loss(a: UpdateRecord, b: UpdateRecord) -> float | None:
+    """Of the loss; of the objective where one of the loops does not tell its loss."""
+    if a.loss is None or b.loss is None:
+        return relative_difference(a.objective, b.objective)
+    return relative_difference(a.loss, b.loss)
+
+
+def _is_finite(record: UpdateRecord) -> bool:
+    """Whether the numbers that training computes are; a hyper-parameter may well be infinite."""
+    return all(
+        value is None or math.isfinite(value)
+        for value in (record.loss, record.objective, record.grad_norm)
+    )
+
+
 def _values(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
     """Every value that both or one of the records has, in causal order."""
+    if (a.micro_batches == 0) != (b.micro_batches == 0):  # an update without a batch of its own
+        yield "batch", "batch.micro_batches", a.micro_batches, b.micro_batches
+        return
     yield from _schedulers(a, b)
     for field, quantity in (("ema", "tail.ema"), ("sampler", "tail.sampler")):
         yield from _both(quantity, field, getattr(a, field), getattr(b, field))
@@ -68,14 +86,17 @@ def _values(a: UpdateRecord, b: UpdateRecord) -> Iterator[Value]:
     yield from _streams("rng", "rng.after_update", a.rng_after, b.rng_after)
     yield from _mapping("loss_terms", "loss_terms", a.loss_terms, b.loss_terms)
     yield from _both("objective", "objective", a.objective, b.objective)
-    yield from _both("objective", "loss", a.loss, b.loss)
+    if a.loss is not None and b.loss is not None:  # a loop need not tell what it divides by
+        yield "objective", "loss", a.loss, b.loss
     yield from _both("grad_norm", "grad_norm", a.grad_norm, b.grad_norm)
     yield from _both("clipping", "clipping.clipped", a.clipped, b.clipped)
     yield from _both(
         "clipping", "clipping.grad_norm_clipped", a.grad_norm_clipped, b.grad_norm_clipped
     )
-    yield from _sequence("lr", "lr", a.lr, b.lr)
-    yield from _groups(a.hyper_parameters, b.hyper_parameters)
+    yield "optimizer", "optimizer.groups", len(a.lr), len(b.lr)
+    if len(a.lr) == len(b.lr):  # else their indices do not mean the same
+        yield from _sequence("lr", "lr", a.lr, b.lr)
+        yield from _groups(a.hyper_parameters, b.hyper_parameters)
 
 
 def _both(quantity: str, path: str, a: Any, b: Any) -> Iterator[Value]:

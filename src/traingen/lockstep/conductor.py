@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import torch
 
-from traingen.compare.differences import Comparison, Difference
+from traingen.compare.differences import Comparison, Difference, combine_comparisons
 from traingen.compare.gates import Gates
 from traingen.compare.order import gate_name
 from traingen.compare.records import compare_updates
@@ -16,9 +18,11 @@ from traingen.compare.tensors import TensorComparison
 from traingen.errors import ConfigError, SystemFailed, TraingenError
 from traingen.lockstep.exercise import Exercise
 from traingen.lockstep.feed import FeedExhausted
+from traingen.lockstep.interrupt import deferred_interrupts, raise_if_interrupted
 from traingen.lockstep.live_compare import compare_live
 from traingen.lockstep.loop_system import LoopSystem
 from traingen.lockstep.name_map import NameMap, ResolvedMap
+from traingen.lockstep.option_compare import compare_options
 from traingen.lockstep.output import ModeOutput
 from traingen.lockstep.pair import Mode
 from traingen.lockstep.state_copy import (
@@ -101,15 +105,17 @@ class Conductor:
         Raises:
             TraingenError: a system could not be started, raised, or stalled.
         """
-        try:
-            self._start()
-            for update in range(1, self._plan.updates + 1):
-                if not self._step(update):
-                    break
-                if self._on_update is not None:
-                    self._on_update(update)
-        finally:
-            self._finish()
+        with deferred_interrupts():
+            try:
+                self._start()
+                for update in range(1, self._plan.updates + 1):
+                    if not self._step(update):
+                        break
+                    if self._on_update is not None:
+                        self._on_update(update)
+            finally:
+                self._finish()
+            raise_if_interrupted()
         assert self._exercise is not None
         return self._summary.result(
             not_exercised=self._exercise.missing(),
@@ -122,14 +128,17 @@ class Conductor:
         plan = self._plan
         self._connect()
         self._expect_ready(self._original, self._original.start(seed=plan.seed))
+        raise_if_interrupted()
         self._expect_ready(
             self._package, self._package.start(seed=plan.seed, prepare=self._copy_initial_weights)
         )
+        raise_if_interrupted()
         self._set_generators(1)
         assert self._names is not None
         original, package = self._original.live(), self._package.live()
         check_independent(original, package)
-        self._exercise = Exercise(package, self._names)
+        fed = isinstance(self._original, LoopSystem) and self._original.feeds is not None
+        self._exercise = Exercise(package, self._names, fed=fed)
         if plan.mode == "synchronized":
             self._sync = Synchronizer(self._original, self._package, self._names)
 
@@ -142,7 +151,6 @@ class Conductor:
             return
         package = self._package
         self._original.feeds = package.make_feed() if isinstance(package, TrainerSystem) else None
-        self._original.replay_draws = not reseeding
 
     def _seed_of(self, update: int) -> int:
         return seed_of(self._plan.seed, update)
@@ -171,21 +179,31 @@ class Conductor:
         if self._disturb is not None:
             self._disturb(update, self._package)
         mine = self._original.advance()
+        raise_if_interrupted()
+        if isinstance(mine, Raised):
+            self._note_raised(self._original, mine.error, update)
+            return False
         theirs = self._package.advance()
-        if isinstance(theirs, Raised) and isinstance(theirs.error, FeedExhausted):
-            self._note_exhausted(update, mine, theirs.error)
-            return False
-        if not (isinstance(mine, Updated) and isinstance(theirs, Updated)):
+        raise_if_interrupted()
+        exhausted = isinstance(theirs, Raised) and isinstance(theirs.error, FeedExhausted)
+        if exhausted and isinstance(mine, Updated):
+            self._note_exhausted(update, mine.record)
+        elif isinstance(theirs, Raised) and not exhausted:
+            self._note_raised(self._package, theirs.error, update)
+        elif isinstance(mine, Updated) and isinstance(theirs, Updated):
+            return self._compare(mine.record, theirs.record)
+        else:
             self._note_end(update, mine, theirs)
-            return False
-        return self._compare(mine.record, theirs.record)
+        return False
 
     def _compare(self, mine: UpdateRecord, theirs: UpdateRecord) -> bool:
         """Compare one update and write it down; False when no further one would prove anything."""
         assert self._names is not None and self._exercise is not None
         original, package = self._original.live(), self._package.live()
         tensors = compare_live(mine.update, original, package, self._names, self._plan.gates)
-        comparison = per_quantity(tensors, compare_updates(mine, theirs, self._plan.gates))
+        options = compare_options(mine.update, original, package, self._names, self._plan.gates)
+        records = compare_updates(mine, theirs, self._plan.gates)
+        comparison = per_quantity(tensors, combine_comparisons(records, options))
         if mine.update == 1:
             self._check_taps(mine, theirs)
         self._write(comparison, tensors, mine, theirs)
@@ -232,43 +250,41 @@ class Conductor:
     def _doubt(self, comparison: Comparison) -> str | None:
         """Why a comparison proves nothing: NaN on both sides, or draws that were not reseeded."""
         if len(comparison.nonfinite) == 2:
-            return f"both losses were not finite at update {comparison.update}"
+            return f"both systems have values that are not finite at update {comparison.update}"
         reseeding = self._plan.mode != "natural" and comparison.update > 1
         unseeded = [
             system.name
             for system in (self._original, self._package)
             if reseeding and not system.seeded_in_turn
         ]
-        if unseeded and any(gate_name(d.quantity) == "rng" for d in comparison.left):
+        if unseeded and comparison.left and gate_name(comparison.left[0].quantity) == "rng":
             return (
                 f"{' and '.join(unseeded)} fetched no batch in the turn of update "
                 f"{comparison.update}, so its generators could not be reseeded there"
             )
         return None
 
-    def _note_exhausted(self, update: int, mine: Report, error: FeedExhausted) -> None:
-        used = mine.record.micro_batches if isinstance(mine, Updated) else 0
-        self._summary.add(
-            Comparison(
-                update=update,
-                compared={"batch": 1},
-                differences=(
-                    Difference(
-                        update=update,
-                        quantity="batch",
-                        path="batch.micro_batches",
-                        original=used,
-                        package=f"more than {used}",
-                    ),
-                ),
-            )
+    def _note_raised(self, system: System, error: BaseException, update: int) -> None:
+        """A system raised: what was found before it stands, if anything was."""
+        failed = _failed(system, error, f"at update {update}")
+        if update == 1:
+            raise failed
+        self._summary.doubt = str(failed)
+
+    def _note_exhausted(self, update: int, mine: UpdateRecord) -> None:
+        """The package asked for a batch that the original did not use in this update."""
+        used = mine.micro_batches
+        more = Difference(
+            update=update,
+            quantity="batch",
+            path="batch.micro_batches",
+            original=used,
+            package=f"more than {used}",
         )
+        self._summary.add(Comparison(update=update, compared={"batch": 1}, differences=(more,)))
 
     def _note_end(self, update: int, mine: Report, theirs: Report) -> None:
-        """One or both have no further update; errors are raised."""
-        for system, report in ((self._original, mine), (self._package, theirs)):
-            if isinstance(report, Raised):
-                raise _failed(system, report.error, f"at update {update}")
+        """One or both have no further update."""
         done = update - 1
         if isinstance(mine, Ended) and isinstance(theirs, Ended):
             self._summary.doubt = (
@@ -326,6 +342,10 @@ def _failed(system: System, error: BaseException, when: str) -> BaseException:
     if isinstance(error, TraingenError):
         return error
     hint = ": is its package installed?" if isinstance(error, ImportError) else ""
-    failed = SystemFailed(f"{system.name} raised {when}: {type(error).__name__}: {error}{hint}")
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    failed = SystemFailed(
+        f"{system.name} raised {when}: {type(error).__name__}: {error}{hint}{place}"
+    )
     failed.__cause__ = error
     return failed

@@ -18,9 +18,11 @@ class Exercise:
     Args:
         live: of the package, before its first update.
         names: those that are compared, and those that are excused.
+        fed: whether the package's own loader, sampler and transforms were replaced.
     """
 
-    def __init__(self, live: LiveState, names: ResolvedMap) -> None:
+    def __init__(self, live: LiveState, names: ResolvedMap, *, fed: bool) -> None:
+        self._fed = fed
         self._names = names
         self.excused = {
             **{f"original {name}": why for name, why in names.only_original.items()},
@@ -55,7 +57,8 @@ class Exercise:
 
     def missing(self) -> list[str]:
         """What was not exercised, one line each."""
-        lines = [
+        lines = ["package data: it was fed the original's batches"] if self._fed else []
+        lines += [
             f"parameter {name}: its gradient was zero throughout"
             for name in sorted(self._idle_parameters)
         ]
@@ -68,6 +71,8 @@ class Exercise:
             lines.append("scheduler: it never ticked")
         if not self._rng_moved:
             lines.append("random draws within a step: there were none")
+        lines.append("averaged weights, samplers, gradient scalers: not observed yet")
+        lines.append("initialization, validation results, the tail of the last update")
         return lines
 
 

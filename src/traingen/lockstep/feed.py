@@ -58,7 +58,13 @@ class Feed:
             _Item(epoch=fetch.iteration, batch=copy.deepcopy(fetch.batch), draws=draws)
         )
         if self.length is None:
-            self.length = len(fetch.loader)
+            try:
+                self.length = len(fetch.loader)
+            except TypeError as error:
+                raise SystemFailed(
+                    "the original's loader has no length, so its batches cannot be fed: expected a "
+                    "dataset that is not iterable only."
+                ) from error
 
     def __len__(self) -> int:
         if self.length is None:

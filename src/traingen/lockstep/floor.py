@@ -20,7 +20,7 @@ from traingen.compare.order import GATED, gate_name
 from traingen.errors import ConfigError
 from traingen.lockstep.conductor import Conductor, Plan
 from traingen.lockstep.name_map import NameMap
-from traingen.lockstep.output import ModeOutput
+from traingen.lockstep.output import ModeOutput, OutputFolder
 from traingen.lockstep.pair import Mode, PairFile
 from traingen.lockstep.system import System
 from traingen.observe.environment import describe_devices, describe_versions
@@ -93,7 +93,7 @@ class _Measure(Conductor):
     ) -> None:
         self.horizon: dict[str, int] = {}
         super().__init__(
-            plan, make("original"), make("again"), ModeOutput(None, mode=plan.mode),
+            plan, make("original"), make("again"), ModeOutput(OutputFolder(None), mode=plan.mode),
             on_update=on_update, disturb=self._move if moved else None,
         )  # fmt: skip
 
@@ -137,6 +137,22 @@ def make_floor(pair: PairFile, modes: Mapping[str, ModeFloor]) -> Floor:
     )
 
 
+def prepare_floor(path: Path) -> None:
+    """Make sure, before anything is measured, that `path` can be written.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+        if path.stat().st_size == 0:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written as floor file: {error}.") from error
+
+
 def save_floor(floor: Floor, path: Path) -> None:
     """Write the floor, replacing an older measurement at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +186,7 @@ def horizons_of(pair: PairFile) -> tuple[dict[str, dict[str, int]], str]:
     Without a floor that fits, every gate is asserted at every update.
     """
     if pair.floor is None:
-        return {}, "not measured: every gate is asserted at every update"
+        return {}, "not measured: gates are asserted at every update"
     floor = load_floor(Path(pair.floor))
     if floor.subject != describe_subject(pair):
         return {}, f"{pair.floor} was measured for another original, gates or seed: not used"

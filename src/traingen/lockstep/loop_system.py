@@ -40,7 +40,6 @@ class LoopSystem(System):
     ) -> None:
         super().__init__(name=name, stall_seconds=stall_seconds)
         self.feeds: Feed | None = None  # takes a copy of every training batch
-        self.replay_draws = False  # whether the feed repeats what the loader drew
         self._factory = factory
         self._recorder: LoopRecorder | None = None
         self._draws = _LoaderDraws()
@@ -68,7 +67,7 @@ class LoopSystem(System):
     def _reset(self) -> None:
         self._recorder = None
         self._draws = _LoaderDraws()
-        self._draws.wanted = self.feeds is not None and self.replay_draws
+        self._draws.wanted = self.feeds is not None
 
     @property
     def _observer(self) -> UpdateObserver | None:

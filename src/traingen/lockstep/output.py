@@ -9,17 +9,60 @@ import msgspec
 
 from traingen.compare.differences import Comparison, Difference
 from traingen.compare.tensors import TensorComparison
+from traingen.errors import ConfigError
 from traingen.lockstep.summary import plain_difference
 from traingen.records import JsonlSink, Sink, plain_json
 
 
+class OutputFolder:
+    """The folder of one run; nothing of it is touched before `claim`.
+
+    Args:
+        path: the folder; None writes nothing.
+        overwrite: move what is there aside, once there is something to write, instead of refusing.
+
+    Raises:
+        ConfigError: the folder exists and may not be moved aside.
+    """
+
+    def __init__(self, path: Path | None, *, overwrite: bool = False) -> None:
+        self.path = path
+        self._claimed = False
+        if path is not None and path.exists() and not overwrite:
+            raise ConfigError(
+                f"{path}: exists already: choose another output, or move it aside with overwrite "
+                "(--overwrite)."
+            )
+
+    def claim(self) -> None:
+        """Create the folder; an existing one is moved aside."""
+        if self._claimed or self.path is None:
+            return
+        self._claimed = True
+        try:
+            if self.path.exists():
+                self.path.rename(free_name(self.path.with_name(f"{self.path.name}.old")))
+            self.path.mkdir(parents=True)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.path}: cannot be used as output: {error}.") from error
+
+
+def free_name(path: Path) -> Path:
+    """`path`, or the first of `path-2`, `path-3` … that does not exist."""
+    candidate, number = path, 2
+    while candidate.exists():
+        candidate = path.with_name(f"{path.name}-{number}")
+        number += 1
+    return candidate
+
+
 class ModeOutput:
-    """`FOLDER/original`, `FOLDER/package` and `FOLDER/differences.jsonl`; nothing before `open`.
+    """`FOLDER/MODE/original`, `…/package` and `…/differences.jsonl`; nothing before `open`.
 
     With no folder, records are compared and dropped.
     """
 
-    def __init__(self, folder: Path | None, *, mode: str) -> None:
+    def __init__(self, folder: OutputFolder, *, mode: str) -> None:
         self.opened = False
         self.original: Sink = _NoSink()
         self.package: Sink = _NoSink()
@@ -32,11 +75,13 @@ class ModeOutput:
         if self.opened:
             return
         self.opened = True
-        if self._folder is None:
+        if self._folder.path is None:
             return
-        self.original = JsonlSink(self._folder / "original")
-        self.package = JsonlSink(self._folder / "package")
-        self._differences = (self._folder / "differences.jsonl").open("xb", buffering=0)
+        self._folder.claim()
+        folder = self._folder.path / self._mode
+        self.original = JsonlSink(folder / "original")
+        self.package = JsonlSink(folder / "package")
+        self._differences = (folder / "differences.jsonl").open("xb", buffering=0)
 
     def close(self) -> None:
         """Close what is open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from traingen.errors import ConfigError
 from traingen.lockstep.name_map import NameMap
 
 Mode = Literal["natural", "reseeded", "synchronized"]
+MOST_STALL_SECONDS = 7 * 24 * 3600.0
+MOST_ULPS = 2**20
 MODES: tuple[Mode, ...] = ("natural", "reseeded", "synchronized")
 
 
@@ -136,12 +139,14 @@ def make_factory(spec: SystemSpec, *, where: str) -> Callable[[], Any]:
     return functools.wraps(target)(factory) if callable(target) else factory
 
 
-def import_dotted(path: str, *, where: str) -> Any:
+def import_dotted(path: Any, *, where: str) -> Any:
     """Import the object that a dotted path names.
 
     Raises:
         ConfigError: there is no such object, or importing it failed.
     """
+    if not isinstance(path, str):
+        raise ConfigError(f"{where}: class_path must be a dotted path, got {path!r}.")
     module, _, name = path.rpartition(".")
     if not module or path.startswith("."):
         raise ConfigError(
@@ -153,6 +158,11 @@ def import_dotted(path: str, *, where: str) -> Any:
         raise ConfigError(
             f"{where}: class_path {path!r} cannot be imported: {error}. Is its package installed, "
             "and the command run from the project's root?"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{where}: class_path {path!r} cannot be imported: its module raised "
+            f"{type(error).__name__}: {error}."
         ) from error
     if not hasattr(found, name):
         raise ConfigError(f"{where}: module {module!r} has no {name!r}, named by class_path.")
@@ -191,7 +201,15 @@ def _check_paths(value: Any, *, where: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2 floats: `1e-6` is a number, not text."""
+    """YAML 1.2 floats: `1e-6` is a number, not text; and no key may stand twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping; a key that stands twice would silently lose its first value."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        double = [key for key in keys if keys.count(key) > 1 and key != "<<"]
+        if double:
+            raise yaml.YAMLError(f"key {double[0]!r} stands twice {node.start_mark}")
+        return super().construct_mapping(node, deep=deep)
 
 
 _Loader.add_implicit_resolver(
@@ -238,9 +256,14 @@ def _check(pair: PairFile, path: Path) -> None:
         raise ConfigError(f"{path}: 'updates' must be at least 1, got {pair.updates}.")
     if not pair.modes or len(set(pair.modes)) != len(pair.modes):
         raise ConfigError(f"{path}: 'modes' must name each of {', '.join(MODES)} at most once.")
+    if not 0 <= pair.seed < 2**32:
+        raise ConfigError(f"{path}: 'seed' must be from 0 to 4294967295, got {pair.seed}.")
     for side in ("original", "package"):
-        if getattr(pair, side).stall_seconds <= 0:
-            raise ConfigError(f"{path}: {side}.stall_seconds must be more than 0.")
+        if not 0 < getattr(pair, side).stall_seconds <= MOST_STALL_SECONDS:
+            raise ConfigError(
+                f"{path}: {side}.stall_seconds must be more than 0 and at most "
+                f"{MOST_STALL_SECONDS:g}."
+            )
     _check_gates(pair, path)
 
 
@@ -253,8 +276,12 @@ def _check_gates(pair: PairFile, path: Path) -> None:
         exact = not (gate.rtol or gate.atol or gate.max_ulps or gate.report_only)
         if not exact and not (gate.why or "").strip():
             raise ConfigError(f"{path}: gates.{name}: a limit that is not exact needs a 'why'.")
-        if gate.rtol < 0 or gate.atol < 0 or (gate.max_ulps or 0) < 0:
-            raise ConfigError(f"{path}: gates.{name}: limits must not be negative.")
+        limits = (gate.rtol, gate.atol, gate.max_ulps or 0)
+        if not all(0 <= limit < math.inf for limit in limits) or limits[2] > MOST_ULPS:
+            raise ConfigError(
+                f"{path}: gates.{name}: limits must be finite and not negative, max_ulps at most "
+                f"{MOST_ULPS}; to look without a limit use report_only."
+            )
 
 
 def _readable(message: str) -> str:

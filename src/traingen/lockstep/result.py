@@ -122,7 +122,7 @@ def describe_mode(mode: ModeResult) -> dict[str, Any]:
 def _findings(modes: Mapping[str, ModeResult]) -> list[Finding]:
     """One finding per distinct cause over the modes."""
     found: dict[tuple[str, str], Finding] = {}
-    for mode in modes.values():
+    for mode in sorted(modes.values(), key=lambda m: m.mode != "synchronized"):
         if mode.first_divergence is not None:
             finding = explain_difference(mode.first_divergence)
             found.setdefault((finding.id, mode.first_divergence.path), finding)

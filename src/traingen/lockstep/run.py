@@ -11,7 +11,7 @@ from traingen.compare.gates import Gates
 from traingen.errors import ConfigError
 from traingen.lockstep.conductor import Conductor, Plan
 from traingen.lockstep.name_map import NameMap
-from traingen.lockstep.output import ModeOutput
+from traingen.lockstep.output import ModeOutput, OutputFolder
 from traingen.lockstep.pair import MODES, Mode
 from traingen.lockstep.result import LockstepResult, judge
 from traingen.lockstep.summary import ModeResult
@@ -31,6 +31,7 @@ def lockstep(
     seed: int = 0,
     horizons: Mapping[str, Mapping[str, int]] | None = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
     on_update: OnUpdate | None = None,
 ) -> LockstepResult:
     """Train both systems side by side, update by update, and say whether and where they part.
@@ -47,15 +48,14 @@ def lockstep(
         seed: of everything that is drawn.
         horizons: mode -> gate -> last update at which that gate is asserted there.
         out: folder for recordings and differences, one subfolder per mode; must not exist.
+        overwrite: move an existing `out` aside, once both systems have completed an update.
         on_update: called with mode and update after each comparison.
 
     Raises:
         TraingenError: a system cannot be started, raises or stalls, or names are left over.
     """
     check_one_device()
-    folder = None if out is None else Path(out)
-    if folder is not None and folder.exists():
-        raise ConfigError(f"{folder}: exists already: choose another --out, or use --overwrite.")
+    folder = OutputFolder(None if out is None else Path(out), overwrite=overwrite)
     results: dict[str, ModeResult] = {}
     for mode in modes:
         plan = Plan(
@@ -66,7 +66,7 @@ def lockstep(
             gates=gates or Gates(),
             horizon=(horizons or {}).get(mode, {}),
         )
-        output = ModeOutput(None if folder is None else folder / mode, mode=mode)
+        output = ModeOutput(folder, mode=mode)
         results[mode] = Conductor(
             plan, original, package, output, on_update=_bind(on_update, mode)
         ).run()

@@ -110,6 +110,8 @@ class Summary:
         excused_trained: Sequence[str] = (),
     ) -> ModeResult:
         """Conclude."""
+        if excused_trained and self.doubt is None:
+            self.doubt = f"{excused_trained[0]} trains, but is excused from comparison"
         verdict, reason = self._conclude()
         return ModeResult(
             mode=self.mode,

@@ -111,7 +111,10 @@ class System:
         if self.module is None or self.optimizer is None or self._observer is None:
             raise SystemFailed(f"{self.name}: live() before it was ready or after it has ended.")
         return read_live_state(
-            self.module, self.optimizer, clip_coefficient=self._observer.clip_coefficient
+            self.module,
+            self.optimizer,
+            clip_coefficient=self._observer.clip_coefficient,
+            clip_limit=self._observer.clip_limit,
         )
 
     def take_notes(self) -> list[Record]:

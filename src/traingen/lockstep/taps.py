@@ -153,7 +153,13 @@ def _find(path: str, tap: str) -> tuple[Any, str]:
 
 def _select(tap: Tap, value: Any) -> torch.Tensor:
     if tap.output is not None:
-        value = value[tap.output]
+        try:
+            value = value[tap.output]
+        except (TypeError, LookupError, RuntimeError) as error:
+            raise SystemFailed(
+                f"taps.{tap.name}: {_kind(value)} was returned, which has no item {tap.output!r}: "
+                "correct 'output'."
+            ) from error
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
         raise SystemFailed(
             f"taps.{tap.name}: expected a tensor of one element, got {_kind(value)}: choose one "

@@ -77,6 +77,13 @@ class TrainerSystem(System):
                 f"{self.name}: its factory must return a traingen.lockstep.FitCall, got "
                 f"{type(call).__name__}."
             )
+        if not isinstance(call.trainer, pl.Trainer) or not isinstance(
+            call.model, pl.LightningModule
+        ):
+            raise ConfigError(
+                f"{self.name}: its FitCall must hold a Trainer and a LightningModule, got "
+                f"{type(call.trainer).__name__} and {type(call.model).__name__}."
+            )
         self._trainer = call.trainer
         self._recorder = StepRecorder.to_sink(self)
         call.trainer.callbacks.insert(0, self._recorder)  # type: ignore[attr-defined]

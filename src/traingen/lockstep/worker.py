@@ -7,16 +7,17 @@ is. A system gives the turn back where it calls `park`, when its body ends, and 
 from __future__ import annotations
 
 import faulthandler
-import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from traingen.errors import SystemFailed
+from traingen.lockstep.interrupt import interrupts
 from traingen.lockstep.isolation import (
     ProcessState,
     capture_process_state,
@@ -26,6 +27,7 @@ from traingen.lockstep.isolation import (
 from traingen.observe.rng import seeded_rng
 
 STALL_SECONDS = 600.0
+POLL_SECONDS = 0.1  # how often a waiting conductor looks for an interrupt
 
 
 class StopSystem(BaseException):
@@ -72,7 +74,8 @@ class Worker:
         self._body = body
         self._stall_seconds = stall_seconds
         self._turn = threading.Semaphore(0)
-        self._reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._back = threading.Event()  # set while the turn is ours
+        self._report: Any = None
         self._device = torch.get_default_device()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"traingen-{name}", daemon=True)
@@ -85,17 +88,19 @@ class Worker:
     def resume(self) -> Any:
         """Give the turn to the system; returns what it parks with, `Ended` or `Raised`.
 
-        The outside process state is put back before this returns. A KeyboardInterrupt that arrives
-        meanwhile stops the system at its next park and is raised again.
+        The outside process state is put back before this returns. After a SIGINT the system is
+        stopped at its next park.
 
         Raises:
             StalledError: the turn took longer than `stall_seconds`.
+            KeyboardInterrupt: a second SIGINT; the system is left behind.
         """
         if self._ended:
             return Ended()
         outside = capture_process_state()
         restore_process_state(self.state)
         try:
+            self._back.clear()
             if self._thread.ident is None:
                 self._thread.start()
             else:
@@ -113,7 +118,7 @@ class Worker:
         """
         if self.stopping:
             raise StopSystem
-        self._reports.put(report)
+        self._hand_back(report)
         self._turn.acquire()
         if self.stopping:
             raise StopSystem
@@ -122,7 +127,7 @@ class Worker:
         """End the system at its park and wait for its thread; returns its last report."""
         self.stopping = True
         last = Ended() if self._thread.ident is None else self.resume()
-        if self._thread.ident is not None:
+        if self._back.is_set():  # else it was left behind: its thread cannot be joined
             self._thread.join(self._stall_seconds)
         self._ended = True
         return last
@@ -138,23 +143,29 @@ class Worker:
         except BaseException as error:
             report = Raised(error)
         self._ended = True
-        self._reports.put(report)
+        self._hand_back(report)
+
+    def _hand_back(self, report: Any) -> None:
+        self._report = report
+        self._back.set()
 
     def _wait(self) -> Any:
-        try:
-            return self._take()
-        except KeyboardInterrupt:
-            self.stopping = True
-            self._take()
-            raise
+        """The report of this turn; a system that was interrupted is stopped at its next park."""
+        deadline = time.monotonic() + self._stall_seconds
+        while not self._back.wait(POLL_SECONDS):
+            if interrupts() > 1:
+                self._ended = True
+                raise KeyboardInterrupt
+            if interrupts():
+                self.stopping = True
+            if time.monotonic() > deadline:
+                self._give_up()
+        return self._report
 
-    def _take(self) -> Any:
-        try:
-            return self._reports.get(timeout=self._stall_seconds)
-        except queue.Empty:
-            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
-            self._ended = True
-            raise StalledError(
-                f"{self.name}: no update for {self._stall_seconds:g} s, the stacks are above: "
-                "raise stall_seconds if one update takes longer."
-            ) from None
+    def _give_up(self) -> NoReturn:
+        faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+        self._ended = True
+        raise StalledError(
+            f"{self.name}: no update for {self._stall_seconds:g} s, the stacks are above: "
+            "raise stall_seconds if one update takes longer."
+        )

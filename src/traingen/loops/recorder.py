@@ -132,6 +132,11 @@ class LoopRecorder(Listener):
         self.observer.applied(global_step=None)
 
     def _start(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise SystemFailed(
+                "LBFGS evaluates its closure several times per update; expected an optimizer that "
+                "does so once: loops with LBFGS are not recorded yet."
+            )
         self.module, self.optimizer = module, optimizer
         early = self._settle()
         self._take_schedulers()

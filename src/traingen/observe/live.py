@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from traingen.observe.optimizers import hyper_parameters_of, rates_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,8 @@ class LiveState:
     buffers: dict[str, torch.Tensor]
     optimizer_state: dict[str, dict[str, Any]]  # parameter name -> state of that parameter
     clip_coefficient: float | None  # the gradients were multiplied by it; None: not by one factor
+    clip_limit: float | None = None  # max_norm of the clip that did it; None: there was not one
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # parameter -> its group's
 
 
 def read_live_state(
@@ -24,6 +28,7 @@ def read_live_state(
     optimizer: torch.optim.Optimizer,
     *,
     clip_coefficient: float | None,
+    clip_limit: float | None = None,
 ) -> LiveState:
     """Collect the tensors of `module` and `optimizer` without copying them.
 
@@ -38,4 +43,17 @@ def read_live_state(
             name: dict(optimizer.state[p]) for name, p in parameters.items() if p in optimizer.state
         },
         clip_coefficient=clip_coefficient,
+        clip_limit=clip_limit,
+        options=_read_options(parameters, optimizer),
     )
+
+
+def _read_options(
+    parameters: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer
+) -> dict[str, dict[str, Any]]:
+    """Rate and hyper-parameters of each parameter that the optimizer holds, one dict per group."""
+    rates, hyper_parameters = rates_of(optimizer), hyper_parameters_of(optimizer)
+    held: dict[int, dict[str, Any]] = {}
+    for group, rate, options in zip(optimizer.param_groups, rates, hyper_parameters, strict=True):
+        held |= dict.fromkeys(map(id, group["params"]), {"lr": rate} | options)
+    return {name: held[id(p)] for name, p in parameters.items() if id(p) in held}

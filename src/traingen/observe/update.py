@@ -83,6 +83,7 @@ class UpdateObserver:
         self._closed = False
         self.updates = 0
         self.clip_coefficient: float | None = 1.0  # of the last update; None: not one factor
+        self.clip_limit: float | None = None  # its max_norm, if one clip by norm covered it all
 
     def begin(self, batch: Any, *, epoch: int | None, batch_idx: int | None) -> None:
         """A micro-batch was handed to the loop and nothing was computed from it yet."""
@@ -133,6 +134,7 @@ class UpdateObserver:
         factor = 1 if window.divisor is None else window.divisor
         # several backwards of one micro-batch are parts of its loss; one may also have had none
         parts = min(len(roots), window.micro_batches or len(roots))
+        known = window.divisor is not None or window.micro_batches <= 1
         self._emit(
             UpdateRecord(
                 update=self.updates,
@@ -141,7 +143,7 @@ class UpdateObserver:
                 epoch=window.epoch,
                 batch_idx=window.batch_idx,
                 micro_batches=window.micro_batches,
-                loss=sum(roots) * factor / parts if roots else None,
+                loss=sum(roots) * factor / parts if roots and known else None,
                 loss_terms=_means(window.terms),
                 objective=sum(roots) if roots else None,
                 divisor=window.divisor,
@@ -184,15 +186,15 @@ class UpdateObserver:
         """Norms before and after clipping; the gradients are read as the optimizer used them."""
         own = _gradients(parameters_of(self._optimizer))
         if not window.clips:
-            self.clip_coefficient = 1.0
+            self.clip_coefficient, self.clip_limit = 1.0, None
             norm = measure_norm(own)
             return _Norms(norm, "measured", norm)
         clip = window.clips[0]
         if len(window.clips) == 1 and window.grad_norm is None:
-            self.clip_coefficient = clip.coefficient()
+            self.clip_coefficient, self.clip_limit = clip.coefficient(), clip.max_norm
             before = float(clip.total_norm)
             return _Norms(before, "clip", before * self.clip_coefficient)
-        self.clip_coefficient = None
+        self.clip_coefficient = self.clip_limit = None
         before = float(clip.total_norm) if window.grad_norm is None else window.grad_norm
         source = "clip" if window.grad_norm is None else "measured"
         return _Norms(before, source, measure_norm(own))

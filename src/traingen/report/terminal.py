@@ -6,20 +6,23 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from traingen.compare.causes import Finding
+from traingen.compare.gates import Gates
 from traingen.lockstep.result import LockstepResult
 from traingen.lockstep.summary import LOSS_DEPARTURE, ModeResult
 
 WIDTH = 80
 
 
-def render_lockstep(result: LockstepResult, *, title: str, horizon_source: str) -> str:
+def render_lockstep(
+    result: LockstepResult, *, title: str, gates: Gates, horizon_source: str
+) -> str:
     """The verdict, one row per mode, the cause, and what was not exercised."""
     lines = [*_wrap(f"VERDICT  {result.verdict.upper()}  ", f"{title}: {_headline(result)}"), ""]
     lines += _table(result)
     lines += _losses(result)
     for finding in result.findings:
         lines += ["", *_finding(finding)]
-    lines += ["", *_limits(result, horizon_source)]
+    lines += ["", *_scope(result, gates), *_limits(result, horizon_source)]
     return "\n".join(lines)
 
 
@@ -79,6 +82,24 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield f"{finding.severity.upper()}  {finding.id}"
     for label in ("measured", "meaning", "fix"):
         yield from _wrap(f"  {label:<9}", getattr(finding, label))
+
+
+def _scope(result: LockstepResult, gates: Gates) -> Iterator[str]:
+    """How much was compared at an update, by which limits, and how large the differences were."""
+    modes = [mode for mode in result.modes.values() if mode.updates]
+    if modes:
+        first = modes[0]
+        counts = [
+            f"{first.compared.get(quantity, 0) // first.updates} {quantity.replace('_', ' ')}"
+            for quantity in ("parameters", "gradients", "buffers", "optimizer_state", "loss_terms")
+        ]
+        yield from _wrap("compared        ", f"per update: {', '.join(counts)}")
+    limits = [f"{name} {limit.limit}" for name, limit in gates.limits.items()]
+    yield from _wrap("gates           ", "; ".join([*limits, "all else exact"]))
+    for mode in modes:
+        sizes = [f"{quantity} {size:.3g}" for quantity, size in mode.largest.items() if size]
+        if sizes:
+            yield from _wrap("largest         ", f"{mode.mode}: {', '.join(sizes)}")
 
 
 def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
