@@ -231,3 +231,10 @@ def test_a_run_that_asserted_nothing_it_computed_proves_nothing():
     )
     assert mode.verdict == "inconclusive"
     assert "was asserted" in str(mode.reason)
+
+
+def test_why_a_failed_run_ended_is_kept_as_a_note():
+    summary = make_summary(make_comparison(1, make_difference()))
+    summary.doubt = "package raised at update 2"
+    result = summary.result(not_exercised=[], not_synchronized={})
+    assert (result.verdict, result.notes) == ("fail", ("package raised at update 2",))

@@ -113,6 +113,8 @@ class Summary:
         if excused_trained and self.doubt is None:
             self.doubt = f"{excused_trained[0]} trains, but is excused from comparison"
         verdict, reason = self._conclude()
+        if self.doubt is not None and self.doubt != reason:
+            self.notes.append(self.doubt)  # a failure found before it stands
         return ModeResult(
             mode=self.mode,
             verdict=verdict,
