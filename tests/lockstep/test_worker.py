@@ -261,6 +261,7 @@ def test_a_second_ctrl_c_leaves_a_system_behind_that_does_not_park(start, capsys
             assert worker.stop() == Ended()
     finally:
         go_on.set()
+    worker._thread.join(PATIENCE)
     assert capsys.readouterr().err != ""
 
 

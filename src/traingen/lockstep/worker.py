@@ -160,6 +160,8 @@ class Worker:
                 self.stopping = True
             if time.monotonic() > deadline:
                 self._give_up()
+        if self._ended:  # its body is over: the thread has nothing left to do
+            self._thread.join(self._stall_seconds)
         return self._report
 
     def _give_up(self) -> NoReturn:
