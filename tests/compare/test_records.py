@@ -14,7 +14,6 @@ from traingen.compare.order import GATED, causal_rank
 from traingen.compare.records import (
     ABSENT,
     compare_updates,
-    count_compared,
     relative_difference,
 )
 from traingen.records import BatchFacts, SchedulerState, UpdateRecord
@@ -290,12 +289,6 @@ def test_relative_difference_is_relative_to_the_original(original, package, expe
 def test_relative_difference_is_never_nan_or_negative(original, package):
     relative = relative_difference(original, package)
     assert relative is None or relative >= 0.0
-
-
-def test_counts_are_summed_over_updates():
-    comparison = compare_updates(WHOLE, WHOLE, EXACT)
-    assert count_compared([comparison, comparison])["lr"] == 4
-    assert count_compared([]) == {}
 
 
 def test_groups_of_another_number_are_told_by_their_number_and_not_by_index():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -188,12 +188,3 @@ def _distance(a: float, b: float) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def count_compared(comparisons: Iterable[Comparison]) -> dict[str, int]:
-    """Sum, over updates, of how much of each quantity was compared."""
-    total: dict[str, int] = {}
-    for comparison in comparisons:
-        for quantity, count in comparison.compared.items():
-            total[quantity] = total.get(quantity, 0) + count
-    return total
