@@ -26,7 +26,7 @@ UPDATES = 6
 Training = dict[str, Any]  # name -> tensor or plain value
 
 
-def train(callbacks: Iterable[pl.Callback]) -> Training:
+def train(callbacks: Iterable[pl.Callback], *, logger: Any = False) -> Training:
     """Train from a fixed seed and return everything that must be equal, by name.
 
     Seeds and environment of the caller are put back.
@@ -42,7 +42,7 @@ def train(callbacks: Iterable[pl.Callback]) -> Training:
             accumulate_grad_batches=ACCUMULATION,
             gradient_clip_val=0.1,
             callbacks=list(callbacks),
-            logger=False,
+            logger=logger,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

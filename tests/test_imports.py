@@ -41,11 +41,16 @@ def test_comparing_recordings_loads_no_framework():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["lockstep", "--help"]], ids=" ".join
+    "arguments", [["--help"], ["--version"], ["lockstep", "--help"], ["findings"]], ids=" ".join
 )
 def test_help_loads_no_framework(arguments):
     loaded = modules_loaded_by(COMMAND.format(arguments=arguments))
     assert not loaded & FRAMEWORKS
+
+
+def test_the_fit_family_loads_no_framework_before_it_runs():
+    loaded = modules_loaded_by("import traingen.cli.fit; traingen.cli.fit.run_arguments")
+    assert not loaded & {*FRAMEWORKS, "jsonargparse"}
 
 
 def test_a_framework_that_is_loaded_is_seen():

@@ -82,6 +82,13 @@ TWINS = [
         finding="TG-LOCKSTEP-RNG",
         moves_the_loss=False,
     ),
+    Twin(
+        file="never_ticks_mended",
+        cause="scheduler[0].ticks",
+        update=12,
+        finding="TG-LOCKSTEP-SCHEDULER",
+        moves_the_loss=True,
+    ),
 ]
 
 

@@ -4,14 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from traingen.callbacks.cadence_guard import CadenceGuard
     from traingen.callbacks.step_recorder import StepRecorder
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["StepRecorder", "__version__"]
+__all__ = ["CadenceGuard", "StepRecorder", "__version__"]
 
 # Public names that need torch or Lightning, and the module each is loaded from on first use.
-_LAZY = {"StepRecorder": "traingen.callbacks.step_recorder"}
+_LAZY = {
+    "CadenceGuard": "traingen.callbacks.cadence_guard",
+    "StepRecorder": "traingen.callbacks.step_recorder",
+}
 
 
 def __getattr__(name: str) -> object:

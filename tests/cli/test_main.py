@@ -7,7 +7,24 @@ import pytest
 
 import traingen
 from traingen.cli.main import COMMANDS, main
-from traingen.errors import TraingenError
+from traingen.errors import CadenceViolation, TraingenError
+
+
+class Failed(TraingenError):
+    exit_code = 1
+
+
+@pytest.fixture
+def fit_gets(monkeypatch):
+    """What the commands with a parser of their own were given, by name, instead of running."""
+    calls = []
+
+    def run_arguments(name, arguments):
+        calls.append((name, list(arguments)))
+        return 0
+
+    monkeypatch.setattr("traingen.cli.fit.run_arguments", run_arguments)
+    return calls
 
 
 @pytest.fixture
@@ -37,6 +54,18 @@ def test_bad_input_is_one_line_and_exit_code_2(lockstep_does, capsys):
     lockstep_does(raising(TraingenError("pair.yaml:3: expected a list\nof names.")))
     assert main(["lockstep", "--config", "pair.yaml"]) == 2
     assert capsys.readouterr().err == ("traingen: error: pair.yaml:3: expected a list of names.\n")
+
+
+def test_an_error_brings_its_own_exit_code(lockstep_does, capsys):
+    lockstep_does(raising(Failed("one\nline")))
+    assert main(["lockstep", "--config", "pair.yaml"]) == 1
+    assert capsys.readouterr().err == "traingen: error: one line\n"
+
+
+def test_a_cadence_violation_is_printed_as_it_is(lockstep_does, capsys):
+    lockstep_does(raising(CadenceViolation("first\n  Fix: it\n\nsecond")))
+    assert main(["lockstep", "--config", "pair.yaml"]) == 1
+    assert capsys.readouterr().err == "first\n  Fix: it\n\nsecond\n"
 
 
 def test_ctrl_c_is_one_line_and_exit_code_130(lockstep_does, capsys):
@@ -73,8 +102,30 @@ def test_help_lists_every_command(capsys):
     assert all(command.name in text for command in COMMANDS)
 
 
+@pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
+def test_a_command_with_its_own_parser_gets_its_arguments_untouched(fit_gets, command):
+    arguments = ["-c", "a.yaml", "--help", "--", "--version", "a b", "--trainer.devices=[0,1]", ""]
+    assert main([command, *arguments]) == 0
+    assert fit_gets == [(command, arguments)]
+
+
+def test_the_name_of_a_command_may_come_again_after_it(fit_gets):
+    assert main(["fit", "fit", "test"]) == 0
+    assert fit_gets == [("fit", ["fit", "test"])]
+
+
+@pytest.mark.parametrize(("option", "code"), [("--version", 0), ("--help", 0), ("--config=a", 2)])
+def test_an_option_before_the_command_is_not_the_commands(fit_gets, option, code, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([option, "fit", "--trainer.devices=1"])
+    assert stop.value.code == code
+    assert fit_gets == []
+
+
 def test_every_command_has_arguments_and_help(capsys):
     for command in COMMANDS:
+        if command.own_parser:
+            continue  # see test_fit.py
         with pytest.raises(SystemExit) as stop:
             main([command.name, "--help"])
         assert stop.value.code == 0

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from traingen.compare.causes import explain_difference
+from traingen.compare.causes import EXCUSED, KINDS, LENGTH, explain_difference
 from traingen.compare.differences import Difference
-from traingen.compare.order import CAUSAL_ORDER
+from traingen.compare.order import CAUSAL_ORDER, GATED
 
 
 def difference(quantity: str, **changes: Any) -> Difference:
@@ -22,6 +22,18 @@ def test_every_quantity_has_a_cause(quantity):
     assert finding.severity == "error"
     assert finding.meaning.endswith(".")
     assert finding.fix.endswith(".")
+
+
+def test_every_gate_has_one_kind_and_nothing_else_but_length_and_excuses_does():
+    of_gates = [f"TG-LOCKSTEP-{gate.upper().replace('_', '-')}" for gate in GATED]
+    assert sorted(kind.id for kind in KINDS) == sorted([*of_gates, LENGTH.id, EXCUSED.id])
+
+
+@pytest.mark.parametrize("quantity", CAUSAL_ORDER)
+def test_a_finding_says_what_its_kind_says(quantity):
+    finding = explain_difference(difference(quantity))
+    (kind,) = (kind for kind in KINDS if kind.id == finding.id)
+    assert kind.found(finding.measured) == finding
 
 
 def test_no_two_gates_share_a_meaning():

@@ -11,6 +11,9 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from traingen.callbacks.attendance import notice_evicted
+from traingen.callbacks.guest import unwrap
+from traingen.callbacks.mirror import Mirror
 from traingen.observe.environment import describe_run
 from traingen.observe.events import Clip, Listener
 from traingen.observe.listening import start_listening
@@ -45,6 +48,8 @@ class StepRecorder(pl.Callback):
         rng: random generators whose state is digested at each update, of `python`, `numpy`,
             `torch`.
         digest_batches: digest the content of every batch on the CPU.
+        mirror: also send loss, objective, norms and rates of every update to the trainer's
+            loggers, as `traingen/loss` and so on; `log_every_n_steps` does not thin them out.
 
     Raises:
         MisconfigurationException: at fit start, for a loop that this callback cannot record.
@@ -61,25 +66,35 @@ class StepRecorder(pl.Callback):
         overwrite: bool = False,
         rng: Sequence[str] = ("torch",),
         digest_batches: bool = True,
+        mirror: bool = False,
     ) -> None:
         unknown = [name for name in rng if name not in GENERATORS]
         if unknown:
             raise MisconfigurationException(
                 f"StepRecorder(rng=…) expects names of {list(GENERATORS)}, got {unknown[0]!r}."
             )
+        self.settings = {
+            "path": path, "overwrite": overwrite, "rng": list(rng),
+            "digest_batches": digest_batches, "mirror": mirror,
+        }  # fmt: skip
         self._path = str(path)
         self._overwrite = overwrite
         self._rng = tuple(rng)
         self._digest_batches = digest_batches
+        self._mirrors = mirror
+        self._mirror: Mirror | None = None
         self._given_sink: Sink | None = None
         self._sink: Sink | None = None
         self._remove: Remove | None = None
         self.observer: UpdateObserver | None = None
+        self.seed_source = "PL_GLOBAL_SEED"  # a command line that seeds knows more
 
     @classmethod
-    def to_sink(cls, sink: Sink, *, rng: Sequence[str] = GENERATORS) -> StepRecorder:
+    def to_sink(
+        cls, sink: Sink, *, rng: Sequence[str] = GENERATORS, mirror: bool = False
+    ) -> StepRecorder:
         """Return a recorder that hands its records to `sink` and writes no file itself."""
-        recorder = cls(path=f"<{type(sink).__name__}>", rng=rng)
+        recorder = cls(path=f"<{type(sink).__name__}>", rng=rng, mirror=mirror)
         recorder._given_sink = sink
         return recorder
 
@@ -87,6 +102,11 @@ class StepRecorder(pl.Callback):
     def state_key(self) -> str:
         """Distinguishes several recorders in one checkpoint."""
         return self._generate_state_key(path=self._path)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Notice if the model has evicted one of our callbacks."""
+        if stage == "fit":
+            notice_evicted(self, trainer, pl_module)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse what cannot be recorded, open the recording and write its `run` line."""
@@ -102,6 +122,8 @@ class StepRecorder(pl.Callback):
         self._sink = self._given_sink or JsonlSink(
             Path(self._path), rank=trainer.global_rank, overwrite=self._overwrite
         )
+        if self._mirrors:
+            self._sink = self._mirror = Mirror(self._sink)
         self.observer = UpdateObserver(
             optimizer,
             emit=self._sink.write,
@@ -132,6 +154,19 @@ class StepRecorder(pl.Callback):
         if self.observer is not None:
             self.observer.root(loss, divisor=trainer.accumulate_grad_batches)
 
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Mirror: at the step of this batch's own metrics, which Lightning logs next."""
+        if self._mirror is not None:
+            step = trainer.fit_loop.epoch_loop._batches_that_stepped
+            self._mirror.send(trainer.loggers, step=step)
+
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """End: every tick and validation of the last update is done."""
         self._close("finished")
@@ -160,7 +195,7 @@ class StepRecorder(pl.Callback):
             optimizers=[identify_optimizer(optimizer, index=0)],
             schedulers=schedulers.identities(),
             seed=None if seed is None else int(seed),
-            seed_source=None if seed is None else "PL_GLOBAL_SEED",
+            seed_source=None if seed is None else self.seed_source,
             clipping={"value": clip, "algorithm": algorithm.value if algorithm else "norm"}
             if clip
             else None,
@@ -168,7 +203,7 @@ class StepRecorder(pl.Callback):
             precision=str(trainer.precision),
             world_size=trainer.world_size,
             rank=trainer.global_rank,
-            callbacks=[class_path(callback) for callback in trainer.callbacks],  # type: ignore[attr-defined]
+            callbacks=[class_path(unwrap(one)) for one in trainer.callbacks],  # type: ignore[attr-defined]
         )
 
     def _close(self, reason: str, *, message: str | None = None) -> None:
@@ -176,7 +211,7 @@ class StepRecorder(pl.Callback):
         if self._remove is not None:
             self._remove()
         sink, observer = self._sink, self.observer
-        self._remove = self._sink = self.observer = None
+        self._remove = self._sink = self._mirror = self.observer = None
         if sink is not None and observer is not None:
             try:
                 observer.close(reason, message=message)

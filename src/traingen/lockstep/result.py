@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from traingen.compare.causes import Finding, explain_difference
+from traingen.compare.causes import EXCUSED, LENGTH, explain_difference
+from traingen.compare.findings import Finding
 from traingen.lockstep.summary import ModeResult, plain_difference
 from traingen.records import plain_json
 
@@ -127,27 +128,15 @@ def _findings(modes: Mapping[str, ModeResult]) -> list[Finding]:
             finding = explain_difference(mode.first_divergence)
             found.setdefault((finding.id, mode.first_divergence.path), finding)
         elif mode.verdict == "fail":
-            found[("TG-LOCKSTEP-LENGTH", mode.mode)] = Finding(
-                id="TG-LOCKSTEP-LENGTH",
-                severity="error",
-                measured=f"{mode.mode}: {mode.reason}",
-                meaning="The trainings are not equally long.",
-                fix="Compare epochs, drop_last, limits of batches and early stopping.",
-            )
+            found[(LENGTH.id, mode.mode)] = LENGTH.found(f"{mode.mode}: {mode.reason}")
         if mode.excused_trained:
-            found.setdefault(("TG-LOCKSTEP-EXCUSED", ""), _excused(mode))
+            found.setdefault((EXCUSED.id, ""), _excused(mode))
     return list(found.values())
 
 
 def _excused(mode: ModeResult) -> Finding:
     names = ", ".join(mode.excused_trained)
-    return Finding(
-        id="TG-LOCKSTEP-EXCUSED",
-        severity="warning",
-        measured=f"excused from comparison, but with a gradient: {names}",
-        meaning="These parameters train, and nothing here speaks for them.",
-        fix="Map them in name_map, or show that they cannot affect the training.",
-    )
+    return EXCUSED.found(f"excused from comparison, but with a gradient: {names}")
 
 
 def _plain(finding: Finding) -> dict[str, str]:

@@ -41,6 +41,11 @@ def start_listening(listener: Listener) -> Remove:
     return stack.close
 
 
+def listeners_here() -> tuple[Listener, ...]:
+    """Those who listen in this thread, in order of arrival."""
+    return tuple(_listeners.get(threading.get_ident(), ()))
+
+
 def _add(listener: Listener, thread: int) -> None:
     with _lock:
         if thread not in _listeners:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from traingen.compare.causes import Finding
+from traingen.compare.findings import Finding
 from traingen.compare.gates import Gates
 from traingen.lockstep.result import LockstepResult
 from traingen.lockstep.summary import LOSS_DEPARTURE, ModeResult

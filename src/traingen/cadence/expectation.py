@@ -1,0 +1,73 @@
+"""What the user expects of each scheduler: step, epoch, the rates of a reference, or no word."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from traingen.cadence.reference import RateTable, load_rate_table
+from traingen.cadence.schedule import Schedule
+from traingen.errors import ConfigError
+
+WORDS = ("auto", "step", "epoch")
+Expected = str | RateTable  # one of WORDS, or the rates of an original run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What is expected of every scheduler, or of each by name."""
+
+    all: Expected = "auto"
+    by_key: Mapping[str, Expected]
+
+    def of(self, schedule: Schedule) -> Expected:
+        """What is expected of `schedule`; its index goes before its name, its name before class."""
+        keys = (str(schedule.index), schedule.name, type(schedule.scheduler).__name__)
+        found = [self.by_key[key] for key in keys if key is not None and key in self.by_key]
+        return found[0] if found else self.all
+
+    def check_keys(self, schedules: Sequence[Schedule]) -> None:
+        """Raise for a name that no scheduler answers to.
+
+        Raises:
+            ConfigError: naming the schedulers there are.
+        """
+        for key in self.by_key:
+            if not any(schedule.answers_to(key) for schedule in schedules):
+                there = ", ".join(schedule.label for schedule in schedules) or "none"
+                raise ConfigError(
+                    f"CadenceGuard: expected names scheduler {key!r}, and there is none of that "
+                    f"name, class or index: found {there}."
+                )
+
+
+def parse_expected(value: object) -> Expectation:
+    """What `expected` says: a word, the path of a reference, or those by scheduler.
+
+    Raises:
+        ConfigError: for anything else, and for a reference that cannot be read.
+    """
+    if isinstance(value, Mapping):
+        return Expectation(by_key={str(key): _parse_one(one) for key, one in value.items()})
+    return Expectation(all=_parse_one(value), by_key={})
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # no name that a file could have
+        return False
+
+
+def _parse_one(value: object) -> Expected:
+    if isinstance(value, str) and value in WORDS:
+        return value
+    if isinstance(value, str | os.PathLike) and os.fspath(value) and _exists(Path(value)):
+        return load_rate_table(Path(value))
+    raise ConfigError(
+        f"CadenceGuard: expected must be auto, step, epoch, the path of a recording, JSONL or CSV, "
+        f"or those by scheduler; got {reprlib.repr(value)}, which is no such file either."
+    )
