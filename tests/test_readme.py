@@ -52,6 +52,16 @@ def test_the_python_way_runs_and_passes(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "pass None"
 
 
+def test_the_guard_says_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [shown] = [b for b in blocks("text") if b.startswith("TG-SCHED-EPOCH")]
+    config = ROOT / "configs/fit/broken/digits_top_level_lr_scheduler.yaml"
+    code = main(["fit", "--config", str(config)])
+    assert (code, capsys.readouterr().err.endswith(shown)) == (1, True)
+
+
 @pytest.mark.slow
 def test_the_broken_twin_prints_what_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

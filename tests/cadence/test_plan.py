@@ -20,6 +20,7 @@ from traingen.cadence.plan import (
     is_due,
     iter_spans,
     iter_ticks,
+    whole,
 )
 
 cadences = st.builds(
@@ -128,6 +129,12 @@ def test_a_run_cut_anywhere_and_resumed_ticks_as_the_whole_does(plan, cadence, c
     done = ticks_of(before, cadence)
     assert done + list(iter_ticks(rest, cadence)) == list(iter_ticks(plan, cadence))
     assert len(done) + count_ticks(rest, cadence) == count_ticks(plan, cadence)
+
+
+@given(plans())
+def test_the_whole_of_a_resumed_run_is_the_same_training_from_its_beginning(plan):
+    assert whole(plan) == replace(plan, epoch=0, batch=0, step=0)
+    assert whole(whole(plan)) == whole(plan)
 
 
 @given(plans(), cadences)
@@ -265,8 +272,8 @@ class SavesAt(pl.Callback):
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch")
 def test_a_real_fit_resumed_within_an_epoch_ticks_where_the_plan_says(tmp_path):
     cadence, options = Cadence(interval="step", frequency=2), {"accumulate_grad_batches": 2}
-    whole, path = Noted(frequency=2), tmp_path / "half.ckpt"
-    fit([SavesAt(path, batch=3)], model=whole, max_epochs=3, **options)
+    through, path = Noted(frequency=2), tmp_path / "half.ckpt"
+    fit([SavesAt(path, batch=3)], model=through, max_epochs=3, **options)
     rest = Noted(frequency=2)
     make_trainer([], max_epochs=3, **options).fit(
         rest, make_loader(), ckpt_path=path, weights_only=True
@@ -275,4 +282,4 @@ def test_a_real_fit_resumed_within_an_epoch_ticks_where_the_plan_says(tmp_path):
         batches=BATCHES, epochs=3, max_steps=None, accumulation={0: 2}, epoch=1, batch=3, step=4
     )
     assert rest.noted == list(iter_ticks(plan, cadence)) == [5, 7, 8]
-    assert rest.noted == whole.noted[-3:]
+    assert rest.noted == through.noted[-3:]

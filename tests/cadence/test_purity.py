@@ -165,6 +165,11 @@ def writing_an_attribute(tick: int) -> float:
     return 1.0
 
 
+def writing_an_attribute_that_math_has_too(tick: int) -> float:
+    with_math.tau = tick  # type: ignore[attr-defined]
+    return 1.0
+
+
 def deleting_an_attribute(tick: int) -> float:
     del with_math.calls  # type: ignore[attr-defined]
     return 1.0
@@ -304,6 +309,7 @@ def with_a_schedule(tick: int, schedule: Any = Schedule()) -> float:  # noqa: B0
         deleting_a_global,
         reading_a_dictionary,
         writing_an_attribute,
+        writing_an_attribute_that_math_has_too,
         deleting_an_attribute,
         writing_an_element,
         writing_a_closure(),

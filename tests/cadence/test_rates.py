@@ -233,3 +233,11 @@ def test_a_resumed_run_that_ended_early_is_called_short():
     train(watch, FALLING[2:4])
     watch.end()
     assert ids(found) == ["SCHED-REFERENCE-SHORT"]
+    assert "2 of 4 rates compared" in found[0].measured  # the first two were the earlier part's
+
+
+def test_a_run_resumed_after_all_that_was_asked_for_has_nothing_to_compare():
+    watch, found = make_watch(references={0: make_table(FALLING)}, compare=3, updates={0: 5})
+    train(watch, [9.0])
+    watch.end()
+    assert (found, watch.compared) == ([], {})

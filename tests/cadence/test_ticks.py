@@ -51,7 +51,8 @@ class Told:
 
     def over(self, *due: int) -> None:
         """A batch is over; these schedulers had to tick."""
-        self.watch.batch_over({index: index in due for index in self.schedules})
+        automatic = self.watch.automatic
+        self.watch.batch_over({index: index in due for index in self.schedules if automatic})
 
     def ids(self) -> list[str]:
         return [finding.id.removeprefix("TG-SCHED-") for finding in self.found]
@@ -209,8 +210,10 @@ def test_a_batch_at_which_nothing_is_due_needs_no_tick():
     assert told.watch.counts[0].due == 0
 
 
-def test_a_batch_that_applied_nothing_needs_no_tick():
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_batch_that_applied_nothing_needs_no_tick(before):
     told = make()
+    healthy(told, before)
     told.over(0)
     assert told.found == []
 
@@ -481,9 +484,7 @@ def test_an_epoch_without_a_tick_by_hand_is_told():
     told = make(automatic=False, expected="epoch")
     epochs_by_hand(told, lambda epoch, update: update == 3 and epoch != 1)
     assert [(one.id[9:], one.severity) for one in told.found] == [("UPDATE-WITHOUT-TICK", "error")]
-    assert told.found[0].measured == (
-        "Counter (scheduler 0): 0 ticks in epoch 1, expected one"
-    )
+    assert told.found[0].measured == ("Counter (scheduler 0): 0 ticks in epoch 1, expected one")
 
 
 @pytest.mark.parametrize("expected", ["auto", "step", "reference"])
@@ -647,6 +648,19 @@ def test_with_a_scaler_a_tick_in_a_batch_that_was_not_to_step_is_no_skipped_step
         told.over(0)
     told.watch.end()
     assert told.ids() == ["TICK-WITHOUT-UPDATE"]
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_with_a_scaler_skips_before_the_first_update_are_skips(automatic):
+    told = make(scaled=True, automatic=automatic)
+    for batch in range(5):
+        if batch > 1:
+            told.update()
+        told.tick()
+        told.over(0)
+    told.watch.end()
+    assert told.ids() == ["SKIPPED"]
+    assert "2 of 5 ticks" in told.found[0].measured
 
 
 def test_updates_that_turn_out_to_be_skipped_are_taken_back():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch.optim.lr_scheduler import OneCycleLR
 
 from traingen.cadence import kinds
+from traingen.cadence.forecast import Forecast
 from traingen.cadence.horizons import Horizon, horizons_of
 from traingen.cadence.plan import (
     RunPlan,
@@ -48,6 +49,19 @@ def check_schedule(
     """
     rules = _automatic_rules if setting.automatic else _manual_rules
     return list(rules(schedule, setting, expected, outlook))
+
+
+def announce(schedule: Schedule, setting: Setting, forecast: Forecast | str) -> str:
+    """What is about to happen, right or wrong: how often it ticks and which rates follow."""
+    pace = f"interval {schedule.interval}, frequency {schedule.frequency}"
+    if not setting.automatic:
+        pace = "ticked by the module's own code"
+    elif setting.plan is not None and schedule.cadence is not None:
+        most = "at most " if schedule.plateau else ""
+        ticks = count_ticks(setting.plan, schedule.cadence)
+        pace += f", {most}{ticks} ticks in {_updates(setting.plan)}"
+    rates = forecast if isinstance(forecast, str) else forecast.describe()
+    return f"{schedule.label}: {pace}; {rates}"
 
 
 def _manual_rules(

@@ -29,6 +29,35 @@ class Expectation:
         found = [self.by_key[key] for key in keys if key is not None and key in self.by_key]
         return found[0] if found else self.all
 
+    def word(self, schedule: Schedule) -> str:
+        """The same in a word: "reference" where there are rates."""
+        expected = self.of(schedule)
+        return "reference" if isinstance(expected, RateTable) else expected
+
+    def references(self, schedules: Sequence[Schedule], *, optimizers: int) -> dict[int, RateTable]:
+        """The rates expected of each optimizer; one without a scheduler has rates as well.
+
+        Raises:
+            ConfigError: one table that is no recording stands for several optimizers, or a
+                recording has no updates of one of them.
+        """
+        found: dict[int, RateTable] = {}
+        if isinstance(self.all, RateTable):
+            if optimizers > 1 and self.all.kind != "recording":
+                raise ConfigError(
+                    f"CadenceGuard: {self.all.path} holds the rates of one optimizer and the "
+                    f"trainer has {optimizers}: say whose, as in expected={{'0': PATH}}."
+                )
+            found = dict.fromkeys(range(optimizers), self.all)
+        for schedule in schedules:
+            expected = self.of(schedule)
+            if isinstance(expected, RateTable):
+                found[schedule.optimizer] = expected
+        return {
+            index: load_rate_table(table.path, optimizer=index) if index else table
+            for index, table in found.items()
+        }
+
     def check_keys(self, schedules: Sequence[Schedule]) -> None:
         """Raise for a name that no scheduler answers to.
 

@@ -9,13 +9,11 @@ import lightning.pytorch as pl
 from lightning_utilities.core.rank_zero import rank_zero_info, rank_zero_warn
 
 from traingen.cadence import kinds
-from traingen.cadence.check import Setting, check_schedule
+from traingen.cadence.check import Setting, announce, check_schedule
 from traingen.cadence.entries import Entry, check_entry, iter_entries
 from traingen.cadence.expectation import parse_expected
 from traingen.cadence.forecast import Forecast, forecast_all
-from traingen.cadence.plan import count_steps, count_ticks
 from traingen.cadence.rates import RateWatch
-from traingen.cadence.reference import RateTable, load_rate_table
 from traingen.cadence.restored import capture_settings
 from traingen.cadence.schedule import Schedule
 from traingen.cadence.ticks import TickWatch
@@ -134,7 +132,7 @@ class CadenceGuard(pl.Callback):
         self._expectation.check_keys(schedules)
         self._run = CadenceRun(
             trainer,
-            [(schedule, self._word(schedule)) for schedule in schedules],
+            [(schedule, self._expectation.word(schedule)) for schedule in schedules],
             ticks=TickWatch(
                 emit=self._emit,
                 automatic=pl_module.automatic_optimization,
@@ -142,7 +140,9 @@ class CadenceGuard(pl.Callback):
             ),
             rates=RateWatch(
                 emit=self._emit,
-                references=self._references(schedules, trainer),
+                references=self._expectation.references(
+                    schedules, optimizers=len(trainer.optimizers)
+                ),
                 compare=self._reference_updates,
                 updates={0: trainer.global_step} if len(trainer.optimizers) == 1 else {},
             ),
@@ -222,32 +222,6 @@ class CadenceGuard(pl.Callback):
         found = ", ".join(dict.fromkeys(finding.id for finding in self.findings))
         return f"{self.verdict}: {counted}" + (f"; found {found}" if found else "")
 
-    def _word(self, schedule: Schedule) -> str:
-        expected = self._expectation.of(schedule)
-        return "reference" if isinstance(expected, RateTable) else expected
-
-    def _references(
-        self, schedules: Sequence[Schedule], trainer: pl.Trainer
-    ) -> dict[int, RateTable]:
-        """The reference of each optimizer; one without a scheduler has rates as well."""
-        found: dict[int, RateTable] = {}
-        everywhere, optimizers = self._expectation.all, len(trainer.optimizers)
-        if isinstance(everywhere, RateTable):
-            if optimizers > 1 and everywhere.kind != "recording":
-                raise ConfigError(
-                    f"CadenceGuard: {everywhere.path} holds the rates of one optimizer and the "
-                    f"trainer has {optimizers}: say whose, as in expected={{'0': PATH}}."
-                )
-            found = dict.fromkeys(range(optimizers), everywhere)
-        for schedule in schedules:
-            expected = self._expectation.of(schedule)
-            if isinstance(expected, RateTable):
-                found[schedule.optimizer] = expected
-        return {
-            optimizer: table if optimizer == 0 else load_rate_table(table.path, optimizer=optimizer)
-            for optimizer, table in found.items()
-        }
-
     def _check_before(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, schedules: Sequence[Schedule]
     ) -> None:
@@ -269,7 +243,8 @@ class CadenceGuard(pl.Callback):
         )
         for schedule in schedules:
             self._check_schedule(schedule, setting)
-            self._announce(schedule, setting)
+            forecast = self.forecasts[schedule.optimizer]
+            rank_zero_info(f"CadenceGuard: {announce(schedule, setting, forecast)}")
 
     def _write_step(self, trainer: pl.Trainer) -> str:
         """The lines that make a scheduler tick by update, where this one comes from."""
@@ -289,34 +264,21 @@ class CadenceGuard(pl.Callback):
                     return self._emit_all(lost)
         forecast = self.forecasts.get(schedule.optimizer)
         outlook = forecast.describe() if isinstance(forecast, Forecast) else ""
-        word = self._word(schedule)
+        word = self._expectation.word(schedule)
         self._emit_all(check_schedule(schedule, setting, expected=word, outlook=outlook))
-
-    def _announce(self, schedule: Schedule, setting: Setting) -> None:
-        """Say what is about to happen, right or wrong."""
-        pace = f"interval {schedule.interval}, frequency {schedule.frequency}"
-        if not setting.automatic:
-            pace = "ticked by the module's own code"
-        elif setting.plan is not None and schedule.cadence is not None:
-            ticks = count_ticks(setting.plan, schedule.cadence)
-            least = "at most " if schedule.plateau else ""
-            pace += f", {least}{ticks} ticks in {count_steps(setting.plan)} updates"
-        forecast = self.forecasts[schedule.optimizer]
-        shown = forecast if isinstance(forecast, str) else forecast.describe()
-        rank_zero_info(f"CadenceGuard: {schedule.label}: {pace}; {shown}")
 
     def _notice_exchanges(self, trainer: pl.Trainer, run: CadenceRun) -> None:
         """Schedulers that took the place of those followed so far, or came on top."""
+        if run.follows(trainer.lr_scheduler_configs):
+            return
         for schedule in lightning_run.schedules_of(trainer, ()):
             old = run.schedule(schedule.index)
             if old is not None and old.scheduler is schedule.scheduler:
                 continue
-            swa = lightning_run.is_a(schedule.scheduler, "SWALR") and any(
-                lightning_run.is_a(callback, "StochasticWeightAveraging")
-                for callback in trainer.callbacks  # type: ignore[attr-defined]
+            kind = (
+                kinds.SWAPPED if lightning_run.is_averaging(trainer, schedule) else kinds.REPLACED
             )
             before = "nothing" if old is None else old.label
-            kind = kinds.SWAPPED if swa else kinds.REPLACED
             self._emit(
                 kind.found(f"in epoch {trainer.current_epoch} {schedule.label} replaced {before}")
             )

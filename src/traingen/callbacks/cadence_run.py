@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -62,6 +63,13 @@ class CadenceRun(Listener):
     def schedule(self, index: int) -> Schedule | None:
         """The scheduler that is followed under this index."""
         return self._schedules.get(index)
+
+    def follows(self, configs: Sequence[Any]) -> bool:
+        """Whether these are the schedulers that are followed, each in its place."""
+        return len(configs) == len(self._schedules) and all(
+            self._schedules[index].scheduler is config.scheduler
+            for index, config in enumerate(configs)
+        )
 
     def follow(self, schedule: Schedule, expected: str, *, judged: bool = True) -> None:
         """Count this scheduler from now on, in the place of the one of the same index."""

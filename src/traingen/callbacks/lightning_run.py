@@ -88,6 +88,14 @@ def is_a(value: object, class_name: str) -> bool:
     return any(cls.__name__ == class_name for cls in type(value).__mro__)
 
 
+def is_averaging(trainer: pl.Trainer, schedule: Schedule) -> bool:
+    """Whether Lightning's stochastic weight averaging has put this scheduler in."""
+    callbacks: Iterable[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    return is_a(schedule.scheduler, "SWALR") and any(
+        is_a(one, "StochasticWeightAveraging") for one in callbacks
+    )
+
+
 def command_line_of(trainer: pl.Trainer) -> Mapping[str, Any]:
     """The resolved configuration of the LightningCLI that runs this trainer, if one saves it."""
     saver = _config_saver(trainer)
