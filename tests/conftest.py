@@ -1,5 +1,6 @@
 """What holds for every test: it leaves the process as it found it."""
 
+import logging
 import os
 import random
 import sys
@@ -48,6 +49,8 @@ def snapshot_process() -> Restore:
         sys.path[:] = path
         sys.argv[:] = argv
         restore_environment(environment)
+        if "lightning.pytorch" in sys.modules:  # a command quietens it; it starts talkative
+            logging.getLogger("lightning.pytorch").setLevel(logging.INFO)
 
     return restore
 

@@ -269,6 +269,8 @@ def test_a_frequency_of_all_batches_ticks_once_per_epoch_as_expected():
         ),
         (lambda o: schedules.MultiStepLR(o, [2, 4]), []),
         (lambda o: schedules.MultiStepLR(o, [2, 100]), ["EPOCH"]),
+        (lambda o: schedules.MultiStepLR(o, [2, 300]), ["UNSURE"]),  # drops a trial does not reach
+        (lambda o: schedules.StepLR(o, 80), ["UNSURE"]),
         (lambda o: schedules.LambdaLR(o, lambda tick: 0.9**tick), ["UNSURE"]),
     ],
 )

@@ -198,6 +198,33 @@ def test_manual_ticks_by_epoch_are_held_to_it():
     assert done.guard.verdict == "pass"
 
 
+def test_a_manual_epoch_that_training_ends_within_owes_no_tick():
+    def at_the_last_batch(module: Manual, updated: bool) -> None:
+        if module.trainer.is_last_batch:
+            module.lr_schedulers().step()
+
+    guard = CadenceGuard(expected="epoch", on_violation="warn")
+    model = Manual(exponential, after=at_the_last_batch)
+    done = train(model, guard=guard, max_epochs=3, max_steps=12)
+    assert done.trainer.global_step == 12
+    assert done.ids == []
+
+
+def test_a_plateau_ticked_by_hand_is_not_held_to_updates():
+    def at_epoch_end(module: Manual) -> None:
+        module.lr_schedulers().step(1.0)
+
+    guard = CadenceGuard(expected="step", on_violation="warn")
+    model = Manual(lambda m, o: ([o], [ReduceLROnPlateau(o)]), epoch_end=at_epoch_end)
+    assert train(model, guard=guard).ids == []
+
+
+def test_a_tick_per_micro_batch_by_hand_is_no_step_that_a_scaler_skipped():
+    model = Manual(exponential, accumulate=2, after=lambda m, updated: m.lr_schedulers().step())
+    done = train(model, batches=6, plugins=[scaling()])
+    assert done.errors == ["TG-SCHED-TICK-WITHOUT-UPDATE"]
+
+
 def test_a_manual_epoch_without_its_tick_is_an_error():
     def only_first(module: Manual) -> None:
         if module.current_epoch == 0:

@@ -12,10 +12,11 @@ from traingen.cadence.forecast import Forecast
 from traingen.cadence.horizons import Horizon, horizons_of
 from traingen.cadence.plan import (
     RunPlan,
+    count_batches,
     count_epochs,
     count_steps,
     count_ticks,
-    iter_spans,
+    iter_runs,
     whole,
 )
 from traingen.cadence.schedule import Schedule
@@ -105,7 +106,7 @@ def _interval(
         return
     if expected == "epoch":
         if not _ticks_by_epoch(schedule, setting.plan):
-            told = f"{schedule.label} ticks at every update, expected once per epoch"
+            told = f"{schedule.label} ticks by the batch, expected once per epoch"
             yield kinds.STEP.found(told)
         return
     if schedule.interval != "epoch":
@@ -142,7 +143,7 @@ def _proof(schedule: Schedule, setting: Setting) -> str:
 def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan) -> str:
     updates, epochs = plan.step + count_steps(plan), _epochs_of(plan)
     exact = [h for h in horizons if h.ticks == updates != epochs]
-    far = [h for h in horizons if h.ticks >= FAR * max(epochs, 1)]
+    far = [h for h in horizons if not h.drop and h.ticks >= FAR * max(epochs, 1)]
     if exact:
         return f"{exact[0]} is exactly the {updates} updates of the run"
     return f"{far[0]} far exceeds the {epochs} epochs of the run" if far else ""
@@ -195,8 +196,8 @@ def _length(schedule: Schedule, setting: Setting, outlook: str) -> Iterator[Find
 def _explain(horizon: Horizon, ticks: int, plan: RunPlan, interval: str) -> str:
     """The ratio of horizon and ticks, and what has just that ratio."""
     ratio, plan = horizon.ticks / ticks, whole(plan)
-    batches = sum(span.last - span.done for span in iter_spans(plan))
-    factors = {span.accumulation for span in iter_spans(plan)}
+    batches = count_batches(plan)
+    factors = {span.accumulation for span, _ in iter_runs(plan)}
     if interval == "step" and factors != {1} and _near(horizon.ticks, batches):
         shown = ", ".join(map(str, sorted(factors)))
         return f"the horizon counts batches, the ticks updates (accumulation {shown})"
@@ -215,12 +216,12 @@ def _few_ticks(schedule: Schedule, setting: Setting) -> str:
 
 
 def _every_epoch_is_one_update(plan: RunPlan | None) -> bool:
-    return plan is not None and all(span.steps == 1 for span in iter_spans(plan))
+    return plan is not None and all(span.steps == 1 for span, _ in iter_runs(plan))
 
 
 def _epochs_of(plan: RunPlan) -> int:
     """Epochs of the whole training, those before this fit included; a started one counts."""
-    return plan.epoch + max(count_epochs(plan), sum(1 for _ in iter_spans(plan)))
+    return plan.epoch + count_epochs(plan, started=True)
 
 
 def _updates(plan: RunPlan) -> str:

@@ -36,18 +36,19 @@ class Entry:
         }
         for keys in (self.given, self.beside):
             for key in keys:
-                meant = _meant(key)
+                meant = _meant(key, keys[key])
                 if meant is not None and meant not in self.given and meant not in found:
                     found[meant] = (f"spelt {key!r}", keys[key])
         return found
 
 
-def _meant(key: object) -> str | None:
-    """Which of PACE a misspelt key stands for, if one."""
+def _meant(key: object, value: object) -> str | None:
+    """Which of PACE a misspelt key stands for, if one; an interval is a word, a frequency not."""
     if not isinstance(key, str) or key in PACE:
         return None
-    close = difflib.get_close_matches(key.lower(), PACE, n=1, cutoff=0.6)
-    return close[0] if close else None
+    close = difflib.get_close_matches(key.lower(), PACE, n=1, cutoff=0.75)
+    meant = "frequency" if key.lower().startswith("freq") else close[0] if close else None
+    return meant if isinstance(value, str) == (meant == "interval") else None
 
 
 def iter_entries(returned: Any) -> Iterator[Entry]:

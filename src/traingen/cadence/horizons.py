@@ -34,6 +34,7 @@ class Horizon:
     name: str  # of the argument that holds it
     whole: bool = False  # the schedule is meant to last the whole run
     periodic: bool = False  # the rate rises again after it
+    drop: bool = False  # only where the rate falls, which a short trial need not reach
     guessed: bool = False  # read off an attribute of somebody else's class, by its name
 
     @property
@@ -84,10 +85,11 @@ def _built_in(scheduler: object) -> list[Horizon]:
         case torch_schedulers.ConstantLR():
             return [Horizon(ticks=scheduler.total_iters, name="total_iters")]
         case torch_schedulers.StepLR():
-            return [Horizon(ticks=scheduler.step_size, name="step_size")]
+            return [Horizon(ticks=scheduler.step_size, name="step_size", drop=True)]
         case torch_schedulers.MultiStepLR():
             milestones = scheduler.milestones  # a Counter: milestone -> how often
-            return [Horizon(ticks=max(milestones), name="milestones")] if milestones else []
+            last = max(milestones, default=None)
+            return [] if last is None else [Horizon(ticks=last, name="milestones", drop=True)]
         case torch_schedulers.CosineAnnealingWarmRestarts():
             return [Horizon(ticks=scheduler.T_0, name="T_0")]
         case torch_schedulers.CyclicLR():

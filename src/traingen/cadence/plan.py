@@ -63,6 +63,19 @@ class Span:
             return int(self.last == self.batches and (self.epoch + 1) % cadence.frequency == 0)
         return self._ticks_until(self.last, cadence) - self._ticks_until(self.done, cadence)
 
+    def ticked_steps(self, cadence: Cadence) -> Iterator[int]:
+        """The counted steps of this span, from 1, after which a scheduler of this cadence ticks."""
+        if cadence.interval == "epoch":
+            yield from [self.steps] * self.ticks(cadence)
+            return
+        every = math.lcm(self.accumulation, cadence.frequency)
+        before = self._steps_until(self.done)
+        for batch in range(self.done - self.done % every + every, self.last + 1, every):
+            yield self._steps_until(batch) - before
+        partial = self.last == self.batches and self.last % self.accumulation != 0
+        if partial and self.last > self.done and self.last % cadence.frequency == 0:
+            yield self.steps
+
     def _steps_until(self, batch: int) -> int:
         partial = batch == self.batches and batch % self.accumulation != 0
         return batch // self.accumulation + partial
@@ -73,21 +86,42 @@ class Span:
         return batch // both + (partial and batch % cadence.frequency == 0)
 
 
-def iter_spans(plan: RunPlan) -> Iterator[Span]:
-    """The epochs of this fit, in order; endless if the plan has no limit."""
+def iter_runs(plan: RunPlan) -> Iterator[tuple[Span, int]]:
+    """The epochs of this fit in order, alike ones together: the first of them and how many.
+
+    So a long training takes no longer to count than a short one. Endless without a limit.
+    """
     epoch, done, step = plan.epoch, plan.batch, plan.step
     while (plan.epochs is None or epoch < plan.epochs) and (
         plan.max_steps is None or step < plan.max_steps
     ):
-        accumulation = plan.accumulation_in(epoch)
-        last = plan.batches
-        if plan.max_steps is not None:
-            last = min(last, (done // accumulation + plan.max_steps - step) * accumulation)
-        span = Span(
-            epoch=epoch, done=done, last=last, batches=plan.batches, accumulation=accumulation
-        )
-        yield span
-        epoch, done, step = epoch + 1, 0, step + span.steps
+        span = _span(plan, epoch, done=done, step=step)
+        alike = 1 if done or span.last < span.batches else _epochs_alike(plan, span, step)
+        yield span, alike
+        epoch, done, step = epoch + alike, 0, step + alike * span.steps
+
+
+def _span(plan: RunPlan, epoch: int, *, done: int, step: int) -> Span:
+    accumulation, last = plan.accumulation_in(epoch), plan.batches
+    if plan.max_steps is not None:
+        last = min(last, (done // accumulation + plan.max_steps - step) * accumulation)
+    return Span(epoch=epoch, done=done, last=last, batches=plan.batches, accumulation=accumulation)
+
+
+def _epochs_alike(plan: RunPlan, span: Span, step: int) -> int:
+    """How many whole epochs like `span`, which begins after `step`, follow one another."""
+    ends = [first for first in plan.accumulation if first > span.epoch]
+    ends += [] if plan.epochs is None else [plan.epochs]
+    limits = [min(ends) - span.epoch] if ends else []
+    limits += [] if plan.max_steps is None else [(plan.max_steps - step) // span.steps]
+    return max(min(limits), 1) if limits else 1
+
+
+def iter_spans(plan: RunPlan) -> Iterator[Span]:
+    """The epochs of this fit, one by one."""
+    for span, alike in iter_runs(plan):
+        for later in range(alike):
+            yield replace(span, epoch=span.epoch + later) if later else span
 
 
 def whole(plan: RunPlan) -> RunPlan:
@@ -97,17 +131,30 @@ def whole(plan: RunPlan) -> RunPlan:
 
 def count_steps(plan: RunPlan) -> int:
     """Counted steps of this fit."""
-    return sum(span.steps for span in iter_spans(plan))
+    return sum(alike * span.steps for span, alike in iter_runs(plan))
 
 
-def count_epochs(plan: RunPlan) -> int:
-    """Epochs of this fit that reach their last batch."""
-    return sum(span.last == span.batches for span in iter_spans(plan))
+def count_batches(plan: RunPlan) -> int:
+    """Batches of this fit."""
+    return sum(alike * (span.last - span.done) for span, alike in iter_runs(plan))
+
+
+def count_epochs(plan: RunPlan, *, started: bool = False) -> int:
+    """Epochs of this fit that reach their last batch; with `started`, all that it begins."""
+    return sum(alike for span, alike in iter_runs(plan) if started or span.last == span.batches)
 
 
 def count_ticks(plan: RunPlan, cadence: Cadence) -> int:
     """Ticks of this fit."""
-    return sum(span.ticks(cadence) for span in iter_spans(plan))
+    return sum(_ticks_of(span, alike, cadence) for span, alike in iter_runs(plan))
+
+
+def _ticks_of(span: Span, alike: int, cadence: Cadence) -> int:
+    if cadence.interval == "step":
+        return alike * span.ticks(cadence)
+    if span.last < span.batches:
+        return 0
+    return (span.epoch + alike) // cadence.frequency - span.epoch // cadence.frequency
 
 
 def iter_ticks(plan: RunPlan, cadence: Cadence) -> Iterator[int]:
@@ -119,11 +166,8 @@ def iter_ticks(plan: RunPlan, cadence: Cadence) -> Iterator[int]:
     """
     step = plan.step
     for span in iter_spans(plan):
-        for batch in range(span.done + 1, span.last + 1):
-            steps = batch % span.accumulation == 0 or batch == span.batches
-            step += steps
-            if is_due(cadence, epoch=span.epoch, batch=batch, batches=span.batches, steps=steps):
-                yield step
+        yield from (step + within for within in span.ticked_steps(cadence))
+        step += span.steps
 
 
 def is_due(cadence: Cadence, *, epoch: int, batch: int, batches: int | None, steps: bool) -> bool:

@@ -77,7 +77,8 @@ class TickWatch:
         self.updates[optimizer] = self.updates.get(optimizer, 0) - steps
         for count in self.counts.values():
             schedule = count.schedule
-            if schedule.optimizer == optimizer and schedule.interval == "step":
+            by_epoch = self.automatic and schedule.interval == "epoch"
+            if schedule.optimizer == optimizer and not by_epoch:
                 count.skipped += min(steps, count.ticks)
 
     def ticked(self, index: int, *, on_validation: bool = False) -> None:
@@ -100,14 +101,19 @@ class TickWatch:
         """A validation is over: its metrics are new."""
         self._validations += 1
 
-    def batch_over(self, due: Mapping[int, bool]) -> None:
-        """A batch and all that follows it is over; `due` says which schedulers had to tick."""
-        for index, is_due in due.items():
-            count = self.counts.get(index)
-            if count is not None and count.idle and not is_due:
+    def batch_over(self, due: Mapping[int, bool], *, stepped: bool = True) -> None:
+        """A batch and all that follows it is over.
+
+        Args:
+            due: by the scheduler's index, whether it had to tick.
+            stepped: whether the batch called an optimizer, be it only for a scaler to skip it.
+        """
+        for index, count in self.counts.items():
+            if count.idle and not (stepped and due.get(index, True)):
                 count.idle = 0
                 self._tick_without_update(count)
-            if count is None or not count.judged or not is_due:
+        for index, count in self.counts.items():
+            if not count.judged or not due.get(index, False):
                 continue
             if count.schedule.plateau and count.in_batch == 0:
                 self._stale(count, "was due and the metric was missing")

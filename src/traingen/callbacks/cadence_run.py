@@ -44,6 +44,8 @@ class CadenceRun(Listener):
         self._schedules: dict[int, Schedule] = {}  # by index
         self._step = trainer.global_step
         self._due: dict[int, bool] = {}  # which schedulers the last batch had to tick
+        self._stepped = True  # whether the last batch called an optimizer
+        self._epoch_ended = False  # whether the epoch has had its last batch
         self._epoch: int | None = None
         self._rates_taken = False
         self._found_inf: dict[int, torch.Tensor] = {}  # steps that fused optimizers skipped
@@ -109,7 +111,7 @@ class CadenceRun(Listener):
     def epoch_begins(self, epoch: int) -> None:
         """In manual optimization the epoch before is over, with all that its hooks ticked."""
         self._end_epoch()
-        self._epoch = epoch
+        self._epoch, self._epoch_ended = epoch, False
 
     def batch_begins(self) -> None:
         """The first one: rates that were set until now are where training begins."""
@@ -122,6 +124,7 @@ class CadenceRun(Listener):
         trainer, batch = self._trainer, batch_idx + 1
         steps, self._step = trainer.global_step > self._step, trainer.global_step
         last = trainer.is_last_batch or batch == trainer.num_training_batches
+        self._stepped, self._epoch_ended = steps, last
         if not self.ticks.automatic:
             return
         self._due = {
@@ -139,7 +142,8 @@ class CadenceRun(Listener):
     def batch_over(self) -> None:
         """Everything that follows the last batch has happened: validation, hooks, epoch end."""
         due, self._due = self._due, {}
-        self.ticks.batch_over(due)
+        self.ticks.batch_over(due, stepped=self._stepped)
+        self._stepped = True
 
     def end(self) -> None:
         """Judge what only the end of training shows."""
@@ -168,7 +172,7 @@ class CadenceRun(Listener):
         return "; ".join(parts) or "there is no scheduler"
 
     def _end_epoch(self) -> None:
-        if not self.ticks.automatic and self._epoch is not None:
+        if not self.ticks.automatic and self._epoch is not None and self._epoch_ended:
             self.ticks.epoch_over(self._epoch)
 
     def _note_found_inf(self, index: int, optimizer: torch.optim.Optimizer) -> None:

@@ -69,7 +69,7 @@ def schedules_of(trainer: pl.Trainer, entries: Iterable[Entry]) -> list[Schedule
                 optimizer=index_of(trainer.optimizers, config.scheduler.optimizer),
                 interval=config.interval,
                 frequency=config.frequency,
-                plateau=config.reduce_on_plateau,
+                plateau=config.reduce_on_plateau or is_a(config.scheduler, "ReduceLROnPlateau"),
                 monitor=config.monitor,
                 name=config.name,
                 stated="interval" in entry.given or "interval" in entry.lost(),
