@@ -195,6 +195,7 @@ def test_a_tick_too_many_is_told_with_its_number_and_the_updates():
     told = make()
     healthy(told, 2)
     told.tick()
+    told.over()
     assert told.found[0].measured == (
         "Counter (scheduler 0): tick 3 came after 2 updates, "
         "and its optimizer had applied none since the tick before"
@@ -242,6 +243,7 @@ def test_ticks_before_the_first_update_are_told_when_it_comes():
     told = make()
     told.tick()
     told.tick()
+    told.over()
     assert told.found == []
     told.update()
     assert told.ids() == ["TICK-WITHOUT-UPDATE"]

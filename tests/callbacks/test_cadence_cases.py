@@ -188,6 +188,13 @@ def test_a_misspelt_interval_is_an_error():
     assert done.errors == ["TG-SCHED-MISPLACED-KEY"]
 
 
+@pytest.mark.parametrize("key", ["lr_schedulers", "scheduler"])
+def test_a_scheduler_under_a_key_that_nothing_reads_is_an_error(key):
+    done = train(lambda m, o: {"optimizer": o, key: by_step(CosineAnnealingLR(o, 8))}, batches=4)
+    assert done.errors == ["TG-SCHED-MISPLACED-KEY"]
+    assert repr(key) in done.measured("TG-SCHED-MISPLACED-KEY")
+
+
 def test_an_interval_in_its_place_is_silent():
     done = train(
         lambda m, o: {"optimizer": o, "lr_scheduler": by_step(CosineAnnealingLR(o, 8))}, batches=4
@@ -243,7 +250,7 @@ def test_a_frequency_above_the_epoch_never_fires(batches, frequency, epochs):
     assert "LR will be constant" in done.measured("TG-SCHED-FREQUENCY-NEVER")
 
 
-@pytest.mark.parametrize("frequency", [0, None, -2])
+@pytest.mark.parametrize("frequency", [0, None, 1.5])
 def test_a_frequency_that_is_no_count_is_an_error_before_it_crashes(frequency):
     guard = CadenceGuard()
     model = Model(
@@ -375,6 +382,13 @@ def test_a_plateau_fed_each_validation_once_is_silent(every):
     assert done.ids == []
 
 
+def test_a_plateau_that_lightning_leaves_out_after_a_resume_is_silent(tmp_path):
+    saver = ModelCheckpoint(dirpath=tmp_path, every_n_epochs=1, save_top_k=1)
+    train(plateau_by_epoch, callbacks=[saver], enable_checkpointing=True, validation=1)
+    done = train(plateau_by_epoch, ckpt_path=saver.best_model_path, validation=1, max_epochs=5)
+    assert done.ids == []
+
+
 def test_a_plateau_whose_metric_never_comes_is_warned_of():
     done = train(lambda m, o: plateau_by_epoch(m, o, strict=False), max_epochs=2)
     assert done.ids == ["TG-SCHED-PLATEAU-STALE"]
@@ -477,6 +491,23 @@ def test_an_infinite_horizon_is_an_error():
 
     done = train(endless, max_epochs=-1, callbacks=[Stop()])
     assert done.errors == ["TG-SCHED-UNKNOWN-HORIZON"]
+
+
+def test_unsized_data_with_max_steps_has_a_length_to_compare_with():
+    by_epoch = train(
+        lambda m, o: ([o], [CosineAnnealingLR(o, 5)]),
+        batches=DataLoader(Unsized(), batch_size=2),
+        max_epochs=-1,
+        max_steps=5,
+    )
+    too_long = train(
+        lambda m, o: {"optimizer": o, "lr_scheduler": by_step(CosineAnnealingLR(o, 50))},
+        batches=DataLoader(Unsized(), batch_size=2),
+        max_epochs=-1,
+        max_steps=5,
+    )
+    assert by_epoch.errors == ["TG-SCHED-EPOCH"]
+    assert too_long.ids == ["TG-SCHED-HORIZON"]
 
 
 def test_unsized_data_with_max_steps_is_silent():

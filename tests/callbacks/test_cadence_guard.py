@@ -122,6 +122,40 @@ def test_a_scheduler_of_an_earlier_fit_is_counted_from_zero():
     assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == 15
 
 
+class LeavesEpochs(Model):
+    """Leaves every epoch at its fourth batch."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if batch_idx == 3 else None
+
+
+def test_a_tick_where_an_epoch_is_left_is_a_warning():
+    done = train(LeavesEpochs(exponential))
+    assert (done.ids, done.errors) == (["TG-SCHED-TICK-WITHOUT-UPDATE"], [])
+    assert "on_train_batch_start left the epoch" in done.messages[0]
+
+
+def test_a_schedule_by_epoch_ticks_for_an_epoch_that_was_left_at_once():
+    class LeavesOne(Model):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if self.current_epoch == 1 else None
+
+    done = train(
+        LeavesOne(lambda m, o: ([o], [CosineAnnealingLR(o, 3)])),
+        max_epochs=3,
+    )
+    assert done.ids == []
+
+
+def test_a_second_tick_in_an_epoch_is_an_error():
+    class TicksBesides(Model):
+        def on_train_epoch_end(self) -> None:
+            self.lr_schedulers().step()
+
+    done = train(TicksBesides(lambda m, o: ([o], [CosineAnnealingLR(o, 3)])), max_epochs=3)
+    assert done.errors == ["TG-SCHED-TICK-WITHOUT-UPDATE"]
+
+
 # ---- manual optimization -------------------------------------------------------------------------
 
 
@@ -187,6 +221,15 @@ def test_without_an_expectation_manual_ticks_are_counted_and_not_judged():
     assert done.guard.verdict == "inconclusive"
 
 
+def test_a_manual_schedule_that_is_not_over_at_the_end_is_warned_of():
+    configure = lambda m, o: ([o], [CosineAnnealingLR(o, 10)])  # noqa: E731
+    over = train(Manual(configure, after=lambda m, updated: m.lr_schedulers().step()))
+    short = train(Manual(configure, epoch_end=lambda m: m.lr_schedulers().step()))
+    assert over.ids == []
+    assert short.ids == ["TG-SCHED-HORIZON"]
+    assert "T_max=10, and it has ticked 2 times" in short.measured("TG-SCHED-HORIZON")
+
+
 def tick_at_epoch_end(module: Manual) -> None:
     module.lr_schedulers().step()
 
@@ -250,6 +293,35 @@ def test_a_rate_that_moves_by_itself_is_warned_of_once():
     done = train(Warmup(bare))
     assert done.ids == ["TG-SCHED-RATE-MOVED"]
     assert "before update 1" in done.measured("TG-SCHED-RATE-MOVED")
+
+
+class WarmupAfterwards(Model):
+    """The same, written after the update and before the scheduler's tick."""
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, closure: Any) -> None:
+        optimizer.step(closure)
+        optimizer.param_groups[0]["lr"] = RATE * (self.trainer.global_step + 1) / 20
+
+
+def test_a_rate_written_between_an_update_and_its_tick_is_warned_of():
+    done = train(WarmupAfterwards(exponential))
+    assert done.ids == ["TG-SCHED-RATE-MOVED"]
+    assert "after update 1" in done.measured("TG-SCHED-RATE-MOVED")
+
+
+def test_a_scheduler_that_only_the_module_knows_moves_the_rate_by_right():
+    class KeepsItsOwn(Model):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=RATE)
+            self.own = ExponentialLR(optimizer, 0.9)
+            return optimizer
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.own.step()
+
+    done = train(KeepsItsOwn(bare))
+    assert done.ids == []
+    assert done.guard.verdict == "inconclusive"
 
 
 def test_a_rate_set_before_the_first_batch_is_where_training_begins():
@@ -390,6 +462,29 @@ def test_ticks_on_skipped_steps_are_summed_up(model):
     assert "8 updates were applied" in done.measured("TG-SCHED-SKIPPED")
 
 
+def test_a_second_tick_is_told_from_a_skipped_step():
+    class TicksBesides(Overflows):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.global_step:
+                self.lr_schedulers().step()
+            return self.loss(batch)
+
+    done = train(TicksBesides(bare), plugins=[scaling()])
+    assert "TG-SCHED-TICK-WITHOUT-UPDATE" in done.errors
+
+
+def test_a_schedule_by_epoch_is_not_counted_on_skipped_steps():
+    class ByEpoch(Overflows):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss(batch) * (float("inf") if batch_idx == 4 else 1.0)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=RATE)
+            return [optimizer], [CosineAnnealingLR(optimizer, 2)]
+
+    assert train(ByEpoch(bare), plugins=[scaling()]).ids == []
+
+
 def test_scaling_that_skips_nothing_is_silent():
     class Fits(Overflows):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -507,7 +602,7 @@ class UsesForeign(Model):
 
 def test_a_scheduler_that_is_not_torch_s_is_said_not_to_be_judged():
     done = train(UsesForeign(bare))
-    assert done.ids == ["TG-SCHED-NOT-HEARD", "TG-SCHED-RATE-MOVED"]
+    assert done.ids == ["TG-SCHED-NOT-HEARD"]
     assert done.errors == []
     assert done.guard.verdict == "inconclusive"
 

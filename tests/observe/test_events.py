@@ -58,11 +58,11 @@ def test_a_loop_is_heard_in_the_order_in_which_it_happens():
     assert log.names == [
         "optimizer_built", "scheduler_built", "loader_entered", "fetch_entered", "batch_fetched",
         "module_entered", "module_left", "backward_entered", "clip_entered", "step_applied",
-        "scheduler_ticked", "fetch_entered", "loader_exhausted",
+        "tick_entered", "scheduler_ticked", "fetch_entered", "loader_exhausted",
     ]  # fmt: skip
     assert [e[1] for e in log.heard if e[0] not in {"backward_entered", "clip_entered"}] == [
-        optimizer, scheduler, loader, loader, loader, model, model, optimizer, scheduler, loader,
-        loader,
+        optimizer, scheduler, loader, loader, loader, model, model, optimizer, scheduler,
+        scheduler, loader, loader,
     ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_two_threads_hear_only_themselves():
 
     for log, (optimizer, _scheduler, _model) in zip(logs, own, strict=True):
         assert log.of("step_applied") == [optimizer]
-        assert len(log.heard) == 13
+        assert len(log.heard) == 14
 
 
 def test_a_thread_without_a_listener_is_not_heard():
@@ -143,7 +143,7 @@ def test_hooks_are_gone_after_an_error():
     with pytest.raises(ZeroDivisionError), listening(log):
         fail()
     assert hooks_on_torch() == before
-    assert len(log.heard) == 13
+    assert len(log.heard) == 14
 
 
 def test_hooks_are_gone_after_a_listener_raised():
@@ -467,7 +467,8 @@ def test_ticks_of_a_plateau_scheduler_are_heard():
         scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
         scheduler.step(1.0)
         scheduler.step(metrics=2.0)
-    assert log.heard == [("scheduler_built", scheduler)] + [("scheduler_ticked", scheduler)] * 2
+    tick = [("tick_entered", scheduler), ("scheduler_ticked", scheduler)]
+    assert log.heard == [("scheduler_built", scheduler), *tick, *tick]
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
 
 
@@ -478,7 +479,7 @@ def test_a_part_that_is_ticked_by_the_loop_itself_is_heard():
         lr_scheduler.ChainedScheduler([part])
         step_once(optimizer)
         part.step()
-    assert log.of("scheduler_ticked") == [part]
+    assert log.of("scheduler_ticked") == log.of("tick_entered") == [part]
 
 
 def test_a_tick_is_heard_after_the_rate_changed():
@@ -536,7 +537,7 @@ def test_a_class_defined_while_listening_is_heard_like_any_other():
     with listening(log), listening(note):
         scheduler = make_late_class()(make_ticked_sgd())
         scheduler.step()
-    assert log.names == ["optimizer_built", "scheduler_built", "scheduler_ticked"]
+    assert log.names == ["optimizer_built", "scheduler_built", "tick_entered", "scheduler_ticked"]
     assert complete == [0.5]
 
 
@@ -550,7 +551,7 @@ def test_a_class_derived_from_one_of_torchs_while_listening_is_heard_too():
                 self.step()
 
         Later(make_ticked_sgd()).step()
-    assert log.names == ["optimizer_built", "scheduler_built", "scheduler_ticked"]
+    assert log.names == ["optimizer_built", "scheduler_built", "tick_entered", "scheduler_ticked"]
 
 
 def test_a_class_defined_while_listening_has_its_own_functions_again_afterwards():
@@ -691,7 +692,7 @@ class Probing(Dataset[int]):
         return len(self.log.heard) - before
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(0, 13), (1, 0)])
+@pytest.mark.parametrize(("workers", "expected"), [(0, 14), (1, 0)])
 def test_a_forked_worker_hears_nothing(workers, expected):
     log = Log()
     context = "fork" if workers else None
@@ -718,3 +719,14 @@ def test_a_module_is_left_with_its_output():
         ("module_left", model),
     ]
     assert log.heard[-1][2] is output
+
+
+def test_a_tick_is_heard_before_it_moves_the_rate():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.step()
+    rates: list[float] = []
+    ear = hear(tick_entered=lambda s: rates.append(s.optimizer.param_groups[0]["lr"]))
+    with listening(ear):
+        scheduler.step()
+    assert (rates, optimizer.param_groups[0]["lr"]) == ([1.0], 0.5)

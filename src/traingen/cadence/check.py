@@ -30,7 +30,8 @@ CLOSE = 0.01  # horizons this near to the run's length match: off by one, a drop
 class Setting:
     """What a scheduler is judged against."""
 
-    plan: RunPlan | None  # None: the length of the run is not known
+    plan: RunPlan | None  # None: the length of an epoch is not known
+    updates: int | None = None  # of the whole training, where `plan` is None and they are known
     automatic: bool = True  # Lightning ticks, not the user's code
     shortened: bool = False  # a trial run: its length says nothing about the schedule
     write_step: str = kinds.WRITE_STEP  # the lines that make it tick by update
@@ -102,7 +103,8 @@ def _unknown_horizon(schedule: Schedule) -> Iterator[Finding]:
 def _interval(
     schedule: Schedule, setting: Setting, expected: str, outlook: str
 ) -> Iterator[Finding]:
-    if schedule.plateau or expected == "reference" or _every_epoch_is_one_update(setting.plan):
+    plan = None if setting.shortened else setting.plan
+    if schedule.plateau or expected == "reference" or _every_epoch_is_one_update(plan):
         return
     if expected == "epoch":
         if not _ticks_by_epoch(schedule, setting.plan):
@@ -137,13 +139,18 @@ def _proof(schedule: Schedule, setting: Setting) -> str:
         over_epochs = plan is not None and _near(horizons[0].ticks, _epochs_of(plan))
         if not over_epochs and not (plan is None and schedule.stated):
             return f"OneCycleLR is one cycle over updates ({horizons[0]})"
-    return "" if plan is None else _proof_by_length(horizons, plan)
+    lengths = [h for h in horizons if not h.drop]
+    if plan is not None:
+        return _proof_by_length(lengths, plan, stated=schedule.stated)
+    exact = [h for h in lengths if h.ticks == setting.updates and not setting.shortened]
+    return f"{exact[0]} is exactly the {setting.updates} updates of the run" if exact else ""
 
 
-def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan) -> str:
+def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan, *, stated: bool) -> str:
+    """A long schedule whose author wrote "epoch" may be a trial of a long training."""
     updates, epochs = plan.step + count_steps(plan), _epochs_of(plan)
     exact = [h for h in horizons if h.ticks == updates != epochs]
-    far = [h for h in horizons if not h.drop and h.ticks >= FAR * max(epochs, 1)]
+    far = [h for h in horizons if h.ticks >= FAR * max(epochs, 1) and not stated]
     if exact:
         return f"{exact[0]} is exactly the {updates} updates of the run"
     return f"{far[0]} far exceeds the {epochs} epochs of the run" if far else ""
@@ -177,25 +184,50 @@ def _frequency(schedule: Schedule, setting: Setting) -> Iterator[Finding]:
 
 def _length(schedule: Schedule, setting: Setting, outlook: str) -> Iterator[Finding]:
     """Whether the schedule and the run end together."""
-    plan, cadence = setting.plan, schedule.cadence
-    if plan is None or cadence is None:
+    cadence, ticks = schedule.cadence, _total_ticks(schedule, setting)
+    if cadence is None or ticks is None:
         return
-    done = getattr(schedule.scheduler, "last_epoch", None) or 0
-    ticks = done + count_ticks(plan, cadence)
+    by_epoch = cadence.interval == "epoch"
     for horizon in horizons_of(schedule.scheduler):
         if not horizon.is_length or _near(ticks, horizon.ticks) or ticks == 0:
             continue
-        why = _explain(horizon, ticks, plan, cadence.interval)
+        why = _explain(horizon, ticks, setting.plan, cadence.interval)
         told = f"{schedule.label}: {horizon}, and it ticks {ticks} times: {why}"
         if horizon.periodic and ticks > horizon.ticks:
             yield kinds.RISING.found(_with(told, outlook))
-        elif horizon.whole or horizon.ticks > ticks:
+        elif horizon.whole or (horizon.ticks > ticks and not (horizon.drop and by_epoch)):
             yield kinds.HORIZON.found(_with(told, outlook))
 
 
-def _explain(horizon: Horizon, ticks: int, plan: RunPlan, interval: str) -> str:
+def _total_ticks(schedule: Schedule, setting: Setting) -> int | None:
+    """How often it will have ticked when the training is over; None if that is not known."""
+    if schedule.cadence is None:
+        return None
+    if setting.plan is not None:
+        done = getattr(schedule.scheduler, "last_epoch", None) or 0
+        return int(done + count_ticks(setting.plan, schedule.cadence))
+    each = schedule.cadence.interval == "step" and schedule.cadence.frequency == 1
+    return setting.updates if each else None
+
+
+def check_ticked(schedule: Schedule, ticks: int) -> list[Finding]:
+    """A finding if a training is over and a schedule that should last for all of it is not.
+
+    For manual optimization, where only the end shows how often the module's code ticks.
+    """
+    return [
+        kinds.HORIZON.found(f"{schedule.label}: {horizon}, and it has ticked {ticks} times")
+        for horizon in horizons_of(schedule.scheduler)
+        if horizon.whole and horizon.is_length and not _near(ticks, horizon.ticks)
+    ]
+
+
+def _explain(horizon: Horizon, ticks: int, given: RunPlan | None, interval: str) -> str:
     """The ratio of horizon and ticks, and what has just that ratio."""
-    ratio, plan = horizon.ticks / ticks, whole(plan)
+    ratio = horizon.ticks / ticks
+    if given is None:
+        return f"{ratio:.4g} times as long as the run"
+    plan = whole(given)
     batches = count_batches(plan)
     factors = {span.accumulation for span, _ in iter_runs(plan)}
     if interval == "step" and factors != {1} and _near(horizon.ticks, batches):

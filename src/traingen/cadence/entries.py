@@ -78,6 +78,32 @@ def _from_one(scheduler: Any) -> Entry:
     return Entry(scheduler=scheduler)
 
 
+def check_dropped(returned: Any) -> list[Finding]:
+    """A finding for each scheduler that stands where nothing reads it."""
+    dictionaries = [returned] if isinstance(returned, Mapping) else returned
+    if not isinstance(dictionaries, list | tuple):
+        return []
+    return [
+        kinds.MISPLACED_KEY.found(
+            f"the scheduler under {key!r} in the optimizer's dictionary is dropped: Lightning "
+            "reads lr_scheduler there",
+            fix="Call the key lr_scheduler.",
+        )
+        for optimizer in dictionaries
+        if isinstance(optimizer, Mapping)
+        for key, value in optimizer.items()
+        if key not in BESIDE and _holds_scheduler(value)
+    ]
+
+
+def _holds_scheduler(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return "scheduler" in value
+    if isinstance(value, list | tuple):
+        return any(_holds_scheduler(one) for one in value)
+    return hasattr(value, "step") and hasattr(value, "optimizer")
+
+
 def check_entry(entry: Entry, schedule: Schedule, *, write_step: str) -> list[Finding]:
     """A finding for each key that was meant to set the pace and does not."""
     findings = []

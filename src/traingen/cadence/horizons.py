@@ -22,7 +22,7 @@ WHOLE = (
 )  # fmt: skip
 WARMUP = (
     "warmup_steps", "num_warmup_steps", "warmup_iters", "warmup_updates", "warmup_t", "warmup",
-    "warmup_num_steps", "n_warmup_steps", "warm_steps",
+    "warmup_num_steps", "n_warmup_steps", "warm_steps", "num_stable_steps", "num_decay_steps",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class RateWatch:
     references: Mapping[int, RateTable] = field(default_factory=dict)
     compare: int = 300
     updates: dict[int, int] = field(default_factory=dict)
+    unheard: set[int] = field(default_factory=set)  # optimizers whose ticks are not all heard
     compared: dict[int, int] = field(default_factory=dict)  # rates compared, by optimizer
     _before: dict[int, int] = field(init=False)  # updates of earlier parts
     _seen: dict[int, Rates] = field(default_factory=dict)
@@ -39,13 +40,20 @@ class RateWatch:
         """A scheduler has ticked, or training begins: these are the rates from now on."""
         self._seen[optimizer] = rates
 
+    def about_to_change(self, optimizer: int, rates: Rates) -> None:
+        """A scheduler is about to tick: nothing else has moved the rates since they were left."""
+        before = self._seen.get(optimizer, rates)
+        if len(before) == len(rates) and before != rates:
+            after = f"after update {self.updates.get(optimizer, 0)}"
+            self._moved(optimizer, after, before, rates)
+
     def updated(self, optimizer: int, rates: Rates) -> None:
         """The optimizer has applied an update at these rates."""
         update = self.updates[optimizer] = self.updates.get(optimizer, 0) + 1
         before = self._seen.get(optimizer, rates)
         self._seen[optimizer] = rates
         if len(before) == len(rates) and before != rates:
-            self._moved(optimizer, update, before, rates)
+            self._moved(optimizer, f"before update {update}", before, rates)
         self._check_reference(optimizer, update, rates)
 
     def end(self) -> None:
@@ -62,13 +70,15 @@ class RateWatch:
                     optimizer,
                 )
 
-    def _moved(self, optimizer: int, update: int, before: Rates, rates: Rates) -> None:
+    def _moved(self, optimizer: int, when: str, before: Rates, rates: Rates) -> None:
+        if optimizer in self.unheard:
+            return
         pairs = zip(before, rates, strict=True)
         group, (old, new) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         self._say(
             kinds.RATE_MOVED.found(
                 f"optimizer {optimizer}, group {group}: the rate went from {old:.6g} to {new:.6g} "
-                f"before update {update}, and no scheduler had ticked"
+                f"{when}, and no scheduler had ticked"
             ),
             optimizer,
         )

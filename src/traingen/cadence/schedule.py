@@ -31,7 +31,8 @@ class Schedule:
     @property
     def cadence(self) -> Cadence | None:
         """When Lightning ticks it; None if these settings make no sense."""
-        frequency = int(self.frequency) if isinstance(self.frequency, numbers.Integral) else 0
+        whole = isinstance(self.frequency, numbers.Real) and self.frequency % 1 == 0
+        frequency = abs(int(self.frequency)) if whole else 0  # as Lightning's remainder takes it
         if frequency < 1 or self.interval not in ("step", "epoch"):
             return None
         return Cadence(interval=self.interval, frequency=frequency)  # type: ignore[arg-type]

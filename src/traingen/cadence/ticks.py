@@ -27,7 +27,8 @@ class Count:
     since_tick: int = 0  # updates of its optimizer since its last tick
     in_batch: int = 0  # ticks since the last batch was over
     in_epoch: int = 0  # ticks since the last epoch was over
-    idle: int = 0  # of `in_batch`, the first if a scaler may have skipped its update
+    idle: bool = False  # the first tick since the last batch was over found no update before it
+    forgiven: bool = False  # a plateau's tick that Lightning leaves out after a resume
     skipped: int = 0  # ticks on steps that a gradient scaler skipped
     early: int = 0  # ticks before the first update of all
     fed_at: int = -1  # validations when a plateau was last fed
@@ -41,11 +42,13 @@ class TickWatch:
         emit: takes each finding, at the moment it is made; one per scheduler and kind.
         automatic: whether Lightning ticks, and not the user's code.
         scaled: whether a gradient scaler may skip updates.
+        resumed: whether a checkpoint was loaded.
     """
 
     emit: Callable[[Finding], None]
     automatic: bool = True
     scaled: bool = False
+    resumed: bool = False
     counts: dict[int, Count] = field(default_factory=dict)  # by the scheduler's index
     retired: list[Count] = field(default_factory=list)  # of schedulers that others replaced
     updates: dict[int, int] = field(default_factory=dict)  # by optimizer, since the watch began
@@ -90,10 +93,7 @@ class TickWatch:
         if count.schedule.plateau:
             self._check_fed(count, on_validation)
         elif count.judged and count.since_tick == 0:
-            if self.scaled and count.in_batch == 1:
-                count.idle = 1  # whether that batch was to step, its end will tell
-            else:
-                self._tick_without_update(count)
+            self._check_idle(count)
         count.since_tick = 0
         self._check_rewound(count)
 
@@ -101,36 +101,34 @@ class TickWatch:
         """A validation is over: its metrics are new."""
         self._validations += 1
 
-    def batch_over(self, due: Mapping[int, bool], *, stepped: bool = True) -> None:
+    def batch_over(
+        self, due: Mapping[int, bool], *, stepped: bool = True, ended: bool = True
+    ) -> None:
         """A batch and all that follows it is over.
 
         Args:
             due: by the scheduler's index, whether it had to tick.
             stepped: whether the batch called an optimizer, be it only for a scaler to skip it.
+            ended: whether the batch was trained on; False: on_train_batch_start left the epoch.
         """
         for index, count in self.counts.items():
-            if count.idle and not (stepped and due.get(index, True)):
-                count.idle = 0
-                self._tick_without_update(count)
-        for index, count in self.counts.items():
-            if not count.judged or not due.get(index, False):
-                continue
-            if count.schedule.plateau and count.in_batch == 0:
-                self._stale(count, "was due and the metric was missing")
-                continue
-            count.due += 1
-            if count.in_batch == 0:
-                self._missing_tick(count)
-        for count in self.counts.values():
-            count.skipped += count.idle
-            count.in_batch = count.idle = 0
+            if count.idle:
+                self._judge_idle(count, due=due.get(index, True) and stepped, ended=ended)
+            if count.judged and due.get(index, False):
+                self._judge_due(count)
+            count.in_batch, count.idle = 0, False
         self._in_batch.clear()
 
     def epoch_over(self, epoch: int) -> None:
-        """An epoch is over, in manual optimization: those expected to tick by epoch have."""
+        """An epoch is over; in manual optimization those expected to tick by epoch have."""
         for count in self.counts.values():
             ticks, count.in_epoch = count.in_epoch, 0
-            if count.expected != "epoch" or not count.judged or count.schedule.plateau:
+            if (
+                self.automatic
+                or count.expected != "epoch"
+                or not count.judged
+                or count.schedule.plateau
+            ):
                 continue
             count.due += 1
             if ticks != 1:
@@ -153,6 +151,42 @@ class TickWatch:
                     f"that the gradient scaler skipped; {updates} updates were applied"
                 )
                 self._say(count, kinds.SKIPPED.found(told))
+
+    def _check_idle(self, count: Count) -> None:
+        """A tick found no update before it; the end of the batch may tell why."""
+        by_epoch = self.automatic and count.schedule.interval == "epoch"
+        if by_epoch and count.in_epoch == 1:
+            return  # it was due by the epoch, whatever became of its batches
+        if count.in_batch == 1 and (self.automatic or self.scaled):
+            count.idle = True
+        else:
+            self._tick_without_update(count)
+
+    def _judge_idle(self, count: Count, *, due: bool, ended: bool) -> None:
+        """Why the first tick of this batch found no update: the batch is over now."""
+        updated = self.automatic and self._in_batch.get(count.schedule.optimizer, 0)
+        if not ended:
+            told = (
+                f"{count.schedule.label}: tick {count.ticks} came where on_train_batch_start left "
+                "the epoch: Lightning ticks there as well"
+            )
+            self._say(count, kinds.TICK_WITHOUT_UPDATE.found(told, severity="warning"))
+        elif self.scaled and due and not updated:
+            count.skipped += 1
+        else:
+            self._tick_without_update(count)
+
+    def _judge_due(self, count: Count) -> None:
+        """A tick was due: it has come, or what it waits for was missing."""
+        if count.in_batch:
+            count.due += 1
+        elif not count.schedule.plateau:
+            count.due += 1
+            self._missing_tick(count)
+        elif self.resumed and not count.forgiven:
+            count.forgiven = True  # metrics are not in checkpoints: Lightning leaves this one out
+        else:
+            self._stale(count, "was due and the metric was missing")
 
     def _check_early(self, count: Count) -> None:
         """Ticks came before the first update; had none been heard ever, we could not tell."""

@@ -9,8 +9,8 @@ import lightning.pytorch as pl
 from lightning_utilities.core.rank_zero import rank_zero_info, rank_zero_warn
 
 from traingen.cadence import kinds
-from traingen.cadence.check import Setting, announce, check_schedule
-from traingen.cadence.entries import Entry, check_entry, iter_entries
+from traingen.cadence.check import Setting, announce, check_schedule, check_ticked
+from traingen.cadence.entries import Entry, check_dropped, check_entry, iter_entries
 from traingen.cadence.expectation import parse_expected
 from traingen.cadence.forecast import Forecast, forecast_all
 from traingen.cadence.rates import RateWatch
@@ -137,6 +137,7 @@ class CadenceGuard(pl.Callback):
                 emit=self._emit,
                 automatic=pl_module.automatic_optimization,
                 scaled=getattr(trainer.precision_plugin, "scaler", None) is not None,
+                resumed=self._saved_schedulers is not None,
             ),
             rates=RateWatch(
                 emit=self._emit,
@@ -188,8 +189,14 @@ class CadenceGuard(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Judge what only the end shows; nothing is raised before checkpoints are written."""
-        if self._run is not None:
-            self._run.end()
+        if self._run is None:
+            return
+        self._run.end()
+        if not pl_module.automatic_optimization and not trainer.should_stop:
+            for count in self._run.ticks.counts.values():
+                if count.judged and count.ticks and count.expected == "auto":
+                    last = getattr(count.schedule.scheduler, "last_epoch", None)
+                    self._emit_all(check_ticked(count.schedule, last or count.ticks))
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say how it went."""
@@ -232,8 +239,11 @@ class CadenceGuard(pl.Callback):
             check_checkpoint(schedules, saved=self._saved_schedulers, configured=self._settings)
         )
         self._emit_all(check_parameters(trainer, pl_module))
+        for returned in self._returned:
+            self._emit_all(check_dropped(returned))
         setting = Setting(
             plan=lightning_run.plan_of(trainer, max_epochs=self._max_epochs),
+            updates=lightning_run.updates_of(trainer),
             automatic=pl_module.automatic_optimization,
             shortened=bool(trainer.fast_dev_run),  # type: ignore[attr-defined]
             write_step=self._write_step(trainer),

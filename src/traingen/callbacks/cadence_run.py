@@ -45,6 +45,7 @@ class CadenceRun(Listener):
         self._step = trainer.global_step
         self._due: dict[int, bool] = {}  # which schedulers the last batch had to tick
         self._stepped = True  # whether the last batch called an optimizer
+        self._ended = True  # whether it was trained on
         self._epoch_ended = False  # whether the epoch has had its last batch
         self._epoch: int | None = None
         self._rates_taken = False
@@ -76,7 +77,10 @@ class CadenceRun(Listener):
     def follow(self, schedule: Schedule, expected: str, *, judged: bool = True) -> None:
         """Count this scheduler from now on, in the place of the one of the same index."""
         self._schedules[schedule.index] = schedule
-        self.ticks.follow(schedule, expected, judged=judged and self.is_heard(schedule))
+        heard = self.is_heard(schedule)
+        self.ticks.follow(schedule, expected, judged=judged and heard)
+        if not heard:  # its ticks move the rate unheard
+            self.rates.unheard.add(schedule.optimizer)
 
     def is_heard(self, schedule: Schedule) -> bool:
         """Whether its ticks, and the updates of its optimizer, reach torch's hooks."""
@@ -100,13 +104,20 @@ class CadenceRun(Listener):
                 return
 
     def scheduler_ticked(self, scheduler: LRScheduler) -> None:
-        """Hear a tick; those of schedulers that are not the trainer's are nobody's."""
+        """Hear a tick; of a scheduler that the trainer does not know only the rates count."""
+        for index, optimizer in enumerate(self._trainer.optimizers):
+            if getattr(scheduler, "optimizer", None) is optimizer:
+                self.rates.left(index, tuple(rates_of(optimizer)))
         for schedule in self._schedules.values():
             if schedule.scheduler is scheduler:
-                optimizer = self._trainer.optimizers[schedule.optimizer]
-                self.rates.left(schedule.optimizer, tuple(rates_of(optimizer)))
                 validation = schedule.plateau and self._is_validation_metric(schedule.monitor)
                 self.ticks.ticked(schedule.index, on_validation=validation)
+
+    def tick_entered(self, scheduler: LRScheduler) -> None:
+        """The rates must be those that the last tick, or the last update, left."""
+        for index, optimizer in enumerate(self._trainer.optimizers):
+            if getattr(scheduler, "optimizer", None) is optimizer:
+                self.rates.about_to_change(index, tuple(rates_of(optimizer)))
 
     def epoch_begins(self, epoch: int) -> None:
         """In manual optimization the epoch before is over, with all that its hooks ticked."""
@@ -114,7 +125,8 @@ class CadenceRun(Listener):
         self._epoch, self._epoch_ended = epoch, False
 
     def batch_begins(self) -> None:
-        """The first one: rates that were set until now are where training begins."""
+        """A batch is handed over; rates set before the first one are where training begins."""
+        self._ended = False
         if not self._rates_taken:
             self._rates_taken = True
             self.take_rates()
@@ -124,7 +136,7 @@ class CadenceRun(Listener):
         trainer, batch = self._trainer, batch_idx + 1
         steps, self._step = trainer.global_step > self._step, trainer.global_step
         last = trainer.is_last_batch or batch == trainer.num_training_batches
-        self._stepped, self._epoch_ended = steps, last
+        self._stepped, self._ended, self._epoch_ended = steps, True, last
         if not self.ticks.automatic:
             return
         self._due = {
@@ -142,8 +154,8 @@ class CadenceRun(Listener):
     def batch_over(self) -> None:
         """Everything that follows the last batch has happened: validation, hooks, epoch end."""
         due, self._due = self._due, {}
-        self.ticks.batch_over(due, stepped=self._stepped)
-        self._stepped = True
+        self.ticks.batch_over(due, stepped=self._stepped, ended=self._ended)
+        self._stepped = self._ended = True
 
     def end(self) -> None:
         """Judge what only the end of training shows."""
@@ -172,7 +184,7 @@ class CadenceRun(Listener):
         return "; ".join(parts) or "there is no scheduler"
 
     def _end_epoch(self) -> None:
-        if not self.ticks.automatic and self._epoch is not None and self._epoch_ended:
+        if self._epoch is not None and (self.ticks.automatic or self._epoch_ended):
             self.ticks.epoch_over(self._epoch)
 
     def _note_found_inf(self, index: int, optimizer: torch.optim.Optimizer) -> None:

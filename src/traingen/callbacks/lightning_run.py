@@ -29,7 +29,7 @@ def plan_of(trainer: pl.Trainer, *, max_epochs: int | None) -> RunPlan | None:
     """
     batches = trainer.num_training_batches
     epochs = None if max_epochs in (None, -1) else max_epochs
-    max_steps = None if trainer.max_steps == -1 else trainer.max_steps
+    max_steps = updates_of(trainer)
     if batches == float("inf") or not batches or (epochs is None and max_steps is None):
         return None
     return RunPlan(
@@ -41,6 +41,11 @@ def plan_of(trainer: pl.Trainer, *, max_epochs: int | None) -> RunPlan | None:
         batch=_batches_done(trainer) % int(batches),
         step=trainer.global_step,
     )
+
+
+def updates_of(trainer: pl.Trainer) -> int | None:
+    """The counted steps at which training ends, if it was given them."""
+    return None if trainer.max_steps == -1 else trainer.max_steps
 
 
 def _batches_done(trainer: pl.Trainer) -> int:

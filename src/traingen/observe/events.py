@@ -50,6 +50,9 @@ class Listener:
     def scheduler_built(self, scheduler: LRScheduler) -> None:
         """The outermost constructor of `scheduler` has returned."""
 
+    def tick_entered(self, scheduler: LRScheduler) -> None:
+        """An outermost `scheduler.step()` after construction was called; no rate has moved yet."""
+
     def scheduler_ticked(self, scheduler: LRScheduler) -> None:
         """An outermost `scheduler.step()` after construction has returned."""
 

@@ -214,6 +214,9 @@ class _SchedulerHooks:
     def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def wrapper(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+            if getattr(_local, "schedulers", 0) == 0:
+                for listener in self.here():
+                    listener.tick_entered(scheduler)
             _local.schedulers = getattr(_local, "schedulers", 0) + 1
             try:
                 result = step(scheduler, *args, **kwargs)
@@ -316,7 +319,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Callable[[Here], Remove]]] = {
     "steps": (("step_applied",), hook_steps),
     "backward": (("backward_entered",), hook_backward),
     "clips": (("clip_entered",), hook_clips),
-    "schedulers": (("scheduler_built", "scheduler_ticked"), hook_schedulers),
+    "schedulers": (("scheduler_built", "tick_entered", "scheduler_ticked"), hook_schedulers),
     "loaders": (
         ("loader_entered", "fetch_entered", "batch_fetched", "loader_exhausted"),
         hook_loaders,
