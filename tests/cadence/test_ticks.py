@@ -606,8 +606,8 @@ def test_ticks_on_skipped_steps_are_one_warning_at_the_end(skips):
     (finding,) = told.found
     assert (finding.id, finding.severity) == ("TG-SCHED-SKIPPED", "warning")
     assert finding.measured == (
-        f"Counter (scheduler 0): {len(skips)} of 6 ticks came on steps that the gradient scaler "
-        f"skipped; {6 - len(skips)} updates were applied"
+        f"Counter (scheduler 0): {len(skips)} of 6 ticks came on steps that applied nothing; "
+        f"{6 - len(skips)} updates were applied"
     )
 
 
@@ -617,10 +617,11 @@ def test_a_scaler_that_skips_nothing_is_silent():
     assert told.found == []
 
 
-def test_without_a_scaler_the_same_ticks_are_an_error():
+def test_steps_that_the_module_itself_left_out_are_summed_up_too():
     told = make()
     with_skips(told, {2: True})
-    assert told.ids() == ["TICK-WITHOUT-UPDATE"]
+    assert told.ids() == ["SKIPPED"]
+    assert "1 of 6 ticks" in told.found[0].measured
 
 
 def test_with_a_scaler_two_ticks_in_one_batch_are_an_error_still():
@@ -672,7 +673,7 @@ def test_updates_that_turn_out_to_be_skipped_are_taken_back():
     told.watch.end()
     assert told.watch.updates == {0: 4}
     assert told.found[0].measured.endswith(
-        "2 of 6 ticks came on steps that the gradient scaler skipped; 4 updates were applied"
+        "2 of 6 ticks came on steps that applied nothing; 4 updates were applied"
     )
 
 

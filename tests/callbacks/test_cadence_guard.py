@@ -71,7 +71,6 @@ class TicksByHandInstead(NeverTicks):
     ("model", "id"),
     [
         (TicksTwice, "TG-SCHED-TICK-WITHOUT-UPDATE"),
-        (CountsWithoutStepping, "TG-SCHED-TICK-WITHOUT-UPDATE"),
         (NeverTicks, "TG-SCHED-UPDATE-WITHOUT-TICK"),
     ],
 )
@@ -79,6 +78,12 @@ def test_ticks_and_updates_that_part_are_an_error(model, id):
     done = train(model(exponential))
     assert done.errors == [id]
     assert done.guard.verdict == "fail"
+
+
+def test_ticks_on_counted_steps_that_apply_nothing_are_summed_up():
+    done = train(CountsWithoutStepping(exponential))
+    assert (done.ids, done.errors) == (["TG-SCHED-SKIPPED"], [])
+    assert "2 of 10 ticks came on steps that applied nothing" in done.measured("TG-SCHED-SKIPPED")
 
 
 @pytest.mark.parametrize("model", [Model, TicksByHandInstead])

@@ -119,7 +119,7 @@ def _interval(
     if reason:
         told = f"{schedule.label} ticks once per epoch{_few_ticks(schedule, setting)}, but {reason}"
         yield kinds.EPOCH.found(_with(told, outlook), fix=setting.write_step)
-    elif not schedule.stated and not _fits_epochs(schedule, setting):
+    elif not (schedule.stated or setting.shortened or _fits_epochs(schedule, setting)):
         told = f"{schedule.label} ticks once per epoch{_few_ticks(schedule, setting)}"
         yield kinds.UNSURE.found(_with(told, outlook))
 
@@ -149,10 +149,12 @@ def _proof(schedule: Schedule, setting: Setting) -> str:
 def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan, *, stated: bool) -> str:
     """A long schedule whose author wrote "epoch" may be a trial of a long training."""
     updates, epochs = plan.step + count_steps(plan), _epochs_of(plan)
-    exact = [h for h in horizons if h.ticks == updates != epochs]
+    batches = count_batches(whole(plan))
+    exact = [h for h in horizons if h.ticks in (updates, batches) and h.ticks != epochs]
     far = [h for h in horizons if h.ticks >= FAR * max(epochs, 1) and not stated]
     if exact:
-        return f"{exact[0]} is exactly the {updates} updates of the run"
+        what = f"{updates} updates" if exact[0].ticks == updates else f"{batches} batches"
+        return f"{exact[0]} is exactly the {what} of the run"
     return f"{far[0]} far exceeds the {epochs} epochs of the run" if far else ""
 
 

@@ -235,10 +235,10 @@ SKIPPED = FindingKind(
     severity="warning",
     title="the scheduler ran on skipped steps",
     meaning=(
-        "The gradient scaler skipped updates (non-finite gradients) and Lightning ticked all the "
-        "same: the schedule is ahead of the updates by as many."
+        "The gradient scaler (non-finite gradients) or the module's own optimizer_step left "
+        "updates out, and Lightning ticked all the same: the schedule is ahead by as many."
     ),
-    fix="Lower the scaler's initial scale, or compare against updates and not steps.",
+    fix="Lower the scaler's initial scale, or leave the tick out as well in lr_scheduler_step.",
     example="Trainer(precision='16-mixed') in its first updates",
 )
 REFERENCE = FindingKind(

@@ -29,8 +29,9 @@ class Count:
     in_epoch: int = 0  # ticks since the last epoch was over
     idle: bool = False  # the first tick since the last batch was over found no update before it
     forgiven: bool = False  # a plateau's tick that Lightning leaves out after a resume
-    skipped: int = 0  # ticks on steps that a gradient scaler skipped
-    early: int = 0  # ticks before the first update of all
+    skipped: int = 0  # ticks on counted steps that applied nothing
+    early: int = 0  # ticks before the first update of all, where none was due
+    unheard: int = 0  # ticks before the first update of all, where they were due
     fed_at: int = -1  # validations when a plateau was last fed
 
 
@@ -113,7 +114,8 @@ class TickWatch:
         """
         for index, count in self.counts.items():
             if count.idle:
-                self._judge_idle(count, due=due.get(index, True) and stepped, ended=ended)
+                is_due = due.get(index, not self.automatic) and stepped
+                self._judge_idle(count, due=is_due, ended=ended)
             if count.judged and due.get(index, False):
                 self._judge_due(count)
             count.in_batch, count.idle = 0, False
@@ -142,13 +144,14 @@ class TickWatch:
             updates = self.updates.get(count.schedule.optimizer, 0)
             if count.judged and updates and not self.automatic and not count.ticks:
                 self._never_stepped(count, updates)
-            if count.early and not updates:
+            if (count.early or count.unheard) and not updates:
+                count.skipped = 0
                 told = f"{count.schedule.label}: {count.ticks} ticks and no update was heard"
                 self._say(count, kinds.NOT_HEARD.found(told))
             if count.skipped:
                 told = (
                     f"{count.schedule.label}: {count.skipped} of {count.ticks} ticks came on steps "
-                    f"that the gradient scaler skipped; {updates} updates were applied"
+                    f"that applied nothing; {updates} updates were applied"
                 )
                 self._say(count, kinds.SKIPPED.found(told))
 
@@ -171,8 +174,9 @@ class TickWatch:
                 "the epoch: Lightning ticks there as well"
             )
             self._say(count, kinds.TICK_WITHOUT_UPDATE.found(told, severity="warning"))
-        elif self.scaled and due and not updated:
+        elif due and not updated:  # as Lightning counts steps; the excess is summed up at the end
             count.skipped += 1
+            count.unheard += not (self.scaled or self.updates.get(count.schedule.optimizer, 0))
         else:
             self._tick_without_update(count)
 
@@ -194,6 +198,7 @@ class TickWatch:
             told = f"{count.schedule.label}: {count.early} ticks came before the first update"
             self._say(count, kinds.TICK_WITHOUT_UPDATE.found(told))
             count.early = 0
+        count.unheard = 0
 
     def _check_late(self, count: Count) -> None:
         """In manual optimization a tick by update may come any time before the next update."""
