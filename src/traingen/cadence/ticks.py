@@ -125,12 +125,8 @@ class TickWatch:
         """An epoch is over; in manual optimization those expected to tick by epoch have."""
         for count in self.counts.values():
             ticks, count.in_epoch = count.in_epoch, 0
-            if (
-                self.automatic
-                or count.expected != "epoch"
-                or not count.judged
-                or count.schedule.plateau
-            ):
+            held = count.expected == "epoch" and count.judged and not count.schedule.plateau
+            if self.automatic or not held:
                 continue
             count.due += 1
             if ticks != 1:
