@@ -236,6 +236,15 @@ def test_a_trial_that_ends_before_the_first_drop_is_silent_where_by_epoch_was_sa
     assert ids(check(make, plan=trial)) == ["UNSURE"]
 
 
+def test_a_part_of_a_schedule_that_is_as_long_as_the_run_proves_nothing():
+    warmup = functools.partial(lambda tick, warmup: min(1.0, tick / warmup), warmup=100)
+    for make in (
+        lambda o: schedules.LambdaLR(o, warmup),
+        lambda o: schedules.CosineAnnealingWarmRestarts(o, 100),
+    ):
+        assert "EPOCH" not in ids(check(make, stated=True))
+
+
 def test_in_a_trial_run_one_cycle_on_the_default_interval_is_still_an_error():
     one_cycle = lambda o: schedules.OneCycleLR(o, 0.1, total_steps=3000)  # noqa: E731
     trial = RunPlan(batches=1, epochs=1, max_steps=1)

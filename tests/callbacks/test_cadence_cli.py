@@ -206,6 +206,11 @@ def test_one_source_of_optimizers_is_silent(model, arguments):
     assert Done(model, *arguments, *WARNING_GUARD).ids == []
 
 
+def test_two_guards_on_the_command_line_find_what_one_does():
+    scheduler = ("--lr_scheduler=CosineAnnealingLR", "--lr_scheduler.T_max=2")
+    assert Done(Plain, *SGD, *scheduler, *WARNING_GUARD, *WARNING_GUARD).ids == []
+
+
 def test_a_schedule_injected_into_the_model_is_silent():
     scheduler = ("--model.scheduler=CosineAnnealingLR", "--model.scheduler.T_max=10")
     assert Done(Takes, *scheduler, *WARNING_GUARD).ids == []

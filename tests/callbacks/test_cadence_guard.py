@@ -71,12 +71,29 @@ class TicksByHandInstead(NeverTicks):
     ("model", "id"),
     [
         (TicksTwice, "TG-SCHED-TICK-WITHOUT-UPDATE"),
-        (NeverTicks, "TG-SCHED-UPDATE-WITHOUT-TICK"),
     ],
 )
 def test_ticks_and_updates_that_part_are_an_error(model, id):
     done = train(model(exponential))
     assert done.errors == [id]
+    assert done.guard.verdict == "fail"
+
+
+def test_a_pace_of_the_module_s_own_is_a_warning_until_something_is_expected():
+    class TicksLate(Model):
+        def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+            if self.trainer.global_step > 5:
+                scheduler.step()
+
+    unasked = train(TicksLate(exponential))
+    asked = train(TicksLate(exponential), guard=CadenceGuard(expected="step", on_violation="warn"))
+    assert (unasked.ids, unasked.errors) == (["TG-SCHED-UPDATE-WITHOUT-TICK"], [])
+    assert asked.errors == ["TG-SCHED-UPDATE-WITHOUT-TICK"]
+
+
+def test_a_scheduler_whose_ticks_are_all_held_back_is_an_error():
+    done = train(NeverTicks(exponential))
+    assert done.errors == ["TG-SCHED-NEVER-STEPPED"]
     assert done.guard.verdict == "fail"
 
 
@@ -94,7 +111,7 @@ def test_one_tick_for_each_update_is_silent(model):
 
 
 def test_the_violation_stops_training_before_the_next_update():
-    guard = CadenceGuard()
+    guard = CadenceGuard(expected="step")
     trainer = make_trainer([guard])
 
     with pytest.raises(CadenceViolation, match=r"TG-SCHED-UPDATE-WITHOUT-TICK(.|\n)*Fix: "):
@@ -422,6 +439,16 @@ def test_one_series_for_two_optimizers_is_refused(tmp_path):
         train(Alternating(two_optimizers), guard=CadenceGuard(expected=original))
 
 
+def test_resumed_with_two_optimizers_nothing_is_compared_and_that_is_said(tmp_path):
+    original = reference(tmp_path / "lr.csv", [RATE * 0.1 ** (n // 4) for n in range(10)])
+    saver = ModelCheckpoint(dirpath=tmp_path, every_n_epochs=1)
+    train(Alternating(two_optimizers), callbacks=[saver], enable_checkpointing=True, max_epochs=1)
+    guard = CadenceGuard(expected={"0": original, "1": original}, on_violation="warn")
+    done = train(Alternating(two_optimizers), guard=guard, ckpt_path=saver.best_model_path)
+    assert done.ids == ["TG-SCHED-REFERENCE-SHORT"]
+    assert "resumed with 2 optimizers" in done.messages[0]
+
+
 def test_each_of_two_optimizers_has_a_reference_of_its_own(tmp_path):
     rates = [RATE * 0.1 ** (n // 4) for n in range(10)]
     original = reference(tmp_path / "lr.csv", rates)
@@ -496,6 +523,23 @@ def test_scaling_that_skips_nothing_is_silent():
             return self.loss(batch)
 
     assert train(Fits(bare), plugins=[scaling()]).ids == []
+
+
+@pytest.mark.parametrize("expected", ["step", {"0": "epoch"}])
+def test_an_expectation_without_any_scheduler_is_refused(expected):
+    if isinstance(expected, dict):
+        with pytest.raises(ConfigError, match="found none"):
+            train(bare, guard=CadenceGuard(expected=expected))
+    else:
+        done = train(bare, guard=CadenceGuard(expected=expected, on_violation="warn"))
+        assert done.errors == ["TG-SCHED-NONE"]
+
+
+def test_of_two_guards_the_first_does_the_work():
+    second = CadenceGuard(expected="step", on_violation="warn")
+    done = train(exponential, callbacks=[second])
+    assert done.guard.verdict == "pass"
+    assert (second.findings, second.verdict) == ([], "inconclusive")
 
 
 # ---- other callbacks that meddle with schedulers -------------------------------------------------

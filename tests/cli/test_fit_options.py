@@ -165,3 +165,11 @@ def test_whether_the_seed_was_asked_for_is_recorded(seed, source):
     assert run(seed_everything=seed, record="watched") == 0
     recorded = read_recording("watched").run
     assert (recorded.seed, recorded.seed_source) == (0, source)
+
+
+@pytest.mark.parametrize("cadence", [True, False, "step"])
+def test_cadence_that_is_no_mapping_is_refused_with_the_way_out(cadence, capsys):
+    assert run(cadence=cadence) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("traingen: error: fit:")
+    assert "cadence" in line

@@ -150,7 +150,7 @@ def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan, *, stated: bool
     """A long schedule whose author wrote "epoch" may be a trial of a long training."""
     updates, epochs = plan.step + count_steps(plan), _epochs_of(plan)
     batches = count_batches(whole(plan))
-    exact = [h for h in horizons if h.ticks in (updates, batches) and h.ticks != epochs]
+    exact = [h for h in horizons if h.whole and h.ticks in (updates, batches) and h.ticks != epochs]
     far = [h for h in horizons if h.ticks >= FAR * max(epochs, 1) and not stated]
     if exact:
         what = f"{updates} updates" if exact[0].ticks == updates else f"{batches} batches"

@@ -29,6 +29,10 @@ class Expectation:
         found = [self.by_key[key] for key in keys if key is not None and key in self.by_key]
         return found[0] if found else self.all
 
+    def words(self) -> list[str]:
+        """What is expected, whoever it is of; without the references."""
+        return [one for one in (self.all, *self.by_key.values()) if isinstance(one, str)]
+
     def word(self, schedule: Schedule) -> str:
         """The same in a word: "reference" where there are rates."""
         expected = self.of(schedule)

@@ -93,8 +93,8 @@ TICK_WITHOUT_UPDATE = FindingKind(
     title="a tick without an update",
     meaning="The scheduler moved on, and its optimizer has applied nothing since its last tick.",
     fix=(
-        "Tick once per update: drop the second scheduler.step(), and with accumulation tick only "
-        "where the optimizer steps."
+        "Tick only after an update of its optimizer: with accumulation where it steps, and not by "
+        "your own scheduler.step() beside Lightning's."
     ),
     example="self.lr_schedulers().step() in training_step, beside Lightning's own tick",
 )
@@ -238,7 +238,7 @@ SKIPPED = FindingKind(
         "The gradient scaler (non-finite gradients) or the module's own optimizer_step left "
         "updates out, and Lightning ticked all the same: the schedule is ahead by as many."
     ),
-    fix="Lower the scaler's initial scale, or leave the tick out as well in lr_scheduler_step.",
+    fix="Leave the tick out as well in lr_scheduler_step, or lower a scaler's initial scale.",
     example="Trainer(precision='16-mixed') in its first updates",
 )
 REFERENCE = FindingKind(
@@ -256,6 +256,14 @@ REFERENCE_SHORT = FindingKind(
     meaning="The reference or the run ended before the number of updates to compare.",
     fix="Record a longer reference, train longer, or lower reference_updates.",
     example="a reference of 40 updates with reference_updates=300",
+)
+NONE = FindingKind(
+    id="TG-SCHED-NONE",
+    severity="error",
+    title="no scheduler where one is expected",
+    meaning="The rate will be constant: there is no scheduler to hold to a cadence.",
+    fix="Return the scheduler from configure_optimizers, or drop the expectation.",
+    example='CadenceGuard(expected="step") on a module that returns only its optimizer',
 )
 NOT_HEARD = FindingKind(
     id="TG-SCHED-NOT-HEARD",
@@ -284,6 +292,6 @@ KINDS = (
     EPOCH, STEP, UNSURE, MISPLACED_KEY, INVALID_INTERVAL, FREQUENCY_NEVER, FREQUENCY_BATCHES,
     TICK_WITHOUT_UPDATE, UPDATE_WITHOUT_TICK, HORIZON, RISING, UNKNOWN_HORIZON, PLATEAU_STALE,
     PLATEAU_STEPS, CLI_DROPPED, CLI_OVERRIDDEN, PARAMETERS_LEFT, NEVER_STEPPED, REWOUND,
-    RATE_MOVED, CHECKPOINT, SWAPPED, REPLACED, SKIPPED, REFERENCE, REFERENCE_SHORT, NOT_HEARD,
-    EVICTED,
+    RATE_MOVED, CHECKPOINT, SWAPPED, REPLACED, SKIPPED, REFERENCE, REFERENCE_SHORT, NONE,
+    NOT_HEARD, EVICTED,
 )  # fmt: skip

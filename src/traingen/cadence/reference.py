@@ -79,8 +79,8 @@ def compare_rates(
     """Say in words how `rates`, one per parameter group, differ from those of `table`, or None.
 
     Rates pass within `rtol` (of the larger; None: the table's own) or `atol`; one that is not
-    finite never does. Another number of groups differs, unless the table has one group and all
-    of `rates` are the same.
+    finite never does. Another number of groups differs, unless one side has one group and all
+    rates of the other are the same.
 
     Raises:
         LookupError: the table does not cover `update`: nothing compared is never a pass.
@@ -90,6 +90,8 @@ def compare_rates(
     reference = table.rates[update - 1]
     if len(reference) == 1 and len(set(rates)) == 1:
         reference *= len(rates)
+    if len(rates) == 1 and len(set(reference)) == 1:  # groups that differ in other options
+        reference = reference[:1]
     if len(rates) != len(reference):
         return f"{_groups(len(rates))} where the reference has {len(reference)}"
     rtol = table.rtol if rtol is None else rtol

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from traingen.cadence import kinds
 from traingen.cadence.schedule import Schedule
-from traingen.compare.findings import Finding
+from traingen.compare.findings import Finding, Severity
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,18 +44,20 @@ class TickWatch:
         automatic: whether Lightning ticks, and not the user's code.
         scaled: whether a gradient scaler may skip updates.
         resumed: whether a checkpoint was loaded.
+        held_back: whether the module decides, in lr_scheduler_step, which due ticks come.
     """
 
     emit: Callable[[Finding], None]
     automatic: bool = True
     scaled: bool = False
     resumed: bool = False
+    held_back: bool = False
     counts: dict[int, Count] = field(default_factory=dict)  # by the scheduler's index
     retired: list[Count] = field(default_factory=list)  # of schedulers that others replaced
     updates: dict[int, int] = field(default_factory=dict)  # by optimizer, since the watch began
     _in_batch: dict[int, int] = field(default_factory=dict)  # updates since the last batch was over
     _validations: int = 0
-    _said: set[tuple[str, int]] = field(default_factory=set)
+    _said: set[tuple[str, str, int]] = field(default_factory=set)
 
     def follow(self, schedule: Schedule, expected: str, *, judged: bool = True) -> None:
         """Count this scheduler from now on, in the place of the one of the same index."""
@@ -138,7 +140,8 @@ class TickWatch:
         """Training is over: judge what only its end shows."""
         for count in self.counts.values():
             updates = self.updates.get(count.schedule.optimizer, 0)
-            if count.judged and updates and not self.automatic and not count.ticks:
+            by_own_code = not self.automatic or (self.held_back and count.due > 0)
+            if count.judged and updates and by_own_code and not count.ticks:
                 self._never_stepped(count, updates)
             if (count.early or count.unheard) and not updates:
                 count.skipped = 0
@@ -192,7 +195,9 @@ class TickWatch:
         """Ticks came before the first update; had none been heard ever, we could not tell."""
         if count.early:
             told = f"{count.schedule.label}: {count.early} ticks came before the first update"
-            self._say(count, kinds.TICK_WITHOUT_UPDATE.found(told))
+            unclear = not self.automatic and count.expected == "auto"
+            severity: Severity = "warning" if unclear else "error"
+            self._say(count, kinds.TICK_WITHOUT_UPDATE.found(told, severity=severity))
             count.early = 0
         count.unheard = 0
 
@@ -222,11 +227,13 @@ class TickWatch:
         schedule = count.schedule
         if self._in_batch.get(schedule.optimizer, 0) and count.expected != "reference":
             update = self.updates[schedule.optimizer]
+            own_pace = self.held_back and count.expected == "auto"  # its author's, for all we know
             self._say(
                 count,
                 kinds.UPDATE_WITHOUT_TICK.found(
                     f"{schedule.label}: no tick after update {update}, where one was due; expected "
-                    f"{count.due} ticks so far, saw {count.ticks}"
+                    f"{count.due} ticks so far, saw {count.ticks}",
+                    severity="warning" if own_pace else "error",
                 ),
             )
 
@@ -262,6 +269,7 @@ class TickWatch:
         count.last_epoch = now
 
     def _say(self, count: Count, finding: Finding) -> None:
-        if (finding.id, count.schedule.index) not in self._said:
-            self._said.add((finding.id, count.schedule.index))
+        what = (finding.id, finding.severity, count.schedule.index)
+        if what not in self._said:
+            self._said.add(what)
             self.emit(finding)

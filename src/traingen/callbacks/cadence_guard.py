@@ -14,6 +14,7 @@ from traingen.cadence.entries import Entry, check_dropped, check_entry, iter_ent
 from traingen.cadence.expectation import parse_expected
 from traingen.cadence.forecast import Forecast, forecast_all
 from traingen.cadence.rates import RateWatch
+from traingen.cadence.reference import RateTable
 from traingen.cadence.restored import capture_settings
 from traingen.cadence.schedule import Schedule
 from traingen.cadence.ticks import TickWatch
@@ -99,6 +100,7 @@ class CadenceGuard(pl.Callback):
         self._from_command_line = False
         self._overridden: str | None = None  # whose configure_optimizers the command line replaced
         self._undo: Remove | None = None
+        self._stands_down = False  # another guard does the work
         self._run: CadenceRun | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -107,6 +109,12 @@ class CadenceGuard(pl.Callback):
             return
         self._forget()
         notice_evicted(self, trainer, pl_module)
+        callbacks: Sequence[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        first = next((one for one in callbacks if isinstance(one, CadenceGuard)), self)
+        self._stands_down = first is not self
+        if self._stands_down:
+            rank_zero_info("CadenceGuard: another one comes first and does the work.")
+            return
         self._max_epochs = trainer.max_epochs
         self._from_command_line = lightning_run.is_from_command_line(pl_module)
         if self._from_command_line and lightning_run.has_own_optimizers(pl_module):
@@ -128,6 +136,8 @@ class CadenceGuard(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Judge the configuration in effect, then listen."""
+        if self._stands_down:
+            return
         schedules = lightning_run.schedules_of(trainer, self._entries)
         self._expectation.check_keys(schedules)
         self._run = CadenceRun(
@@ -138,12 +148,11 @@ class CadenceGuard(pl.Callback):
                 automatic=pl_module.automatic_optimization,
                 scaled=getattr(trainer.precision_plugin, "scaler", None) is not None,
                 resumed=self._saved_schedulers is not None,
+                held_back=lightning_run.ticks_by_own_code(pl_module),
             ),
             rates=RateWatch(
                 emit=self._emit,
-                references=self._expectation.references(
-                    schedules, optimizers=len(trainer.optimizers)
-                ),
+                references=self._references(trainer, schedules),
                 compare=self._reference_updates,
                 updates={0: trainer.global_step} if len(trainer.optimizers) == 1 else {},
             ),
@@ -192,7 +201,8 @@ class CadenceGuard(pl.Callback):
         if self._run is None:
             return
         self._run.end()
-        if not pl_module.automatic_optimization and not trainer.should_stop:
+        short = trainer.should_stop or trainer.fast_dev_run  # type: ignore[attr-defined]
+        if not pl_module.automatic_optimization and not short:
             for count in self._run.ticks.counts.values():
                 if count.judged and count.ticks and count.expected == "auto":
                     last = getattr(count.schedule.scheduler, "last_epoch", None)
@@ -229,6 +239,18 @@ class CadenceGuard(pl.Callback):
         found = ", ".join(dict.fromkeys(finding.id for finding in self.findings))
         return f"{self.verdict}: {counted}" + (f"; found {found}" if found else "")
 
+    def _references(
+        self, trainer: pl.Trainer, schedules: Sequence[Schedule]
+    ) -> dict[int, RateTable]:
+        """The reference of each optimizer; none where its update numbers are not known."""
+        several = len(trainer.optimizers)
+        found = self._expectation.references(schedules, optimizers=several)
+        if found and several > 1 and trainer.global_step:
+            told = f"resumed with {several} optimizers: how far each had come is not known"
+            self._emit(kinds.REFERENCE_SHORT.found(told))
+            return {}
+        return found
+
     def _check_before(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, schedules: Sequence[Schedule]
     ) -> None:
@@ -239,6 +261,9 @@ class CadenceGuard(pl.Callback):
             check_checkpoint(schedules, saved=self._saved_schedulers, configured=self._settings)
         )
         self._emit_all(check_parameters(trainer, pl_module))
+        wanted = [one for one in self._expectation.words() if one in ("step", "epoch")]
+        if wanted and not schedules:
+            self._emit(kinds.NONE.found(f"expected is {wanted[0]}, and the trainer has none"))
         for returned in self._returned:
             self._emit_all(check_dropped(returned))
         setting = Setting(

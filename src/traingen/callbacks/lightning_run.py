@@ -127,17 +127,31 @@ def _config_saver(trainer: pl.Trainer) -> Any:
 
 
 def is_from_command_line(pl_module: pl.LightningModule) -> bool:
-    """Whether LightningCLI has put its own configure_optimizers on this module."""
-    function = getattr(vars(pl_module).get("configure_optimizers"), "__func__", None)
-    return isinstance(function, functools.partial) and "optimizer" in function.keywords
+    """Whether LightningCLI has put its own configure_optimizers on this module, wrapped or not."""
+    function = vars(pl_module).get("configure_optimizers")
+    while function is not None:
+        bound = getattr(function, "__func__", None)
+        if isinstance(bound, functools.partial) and "optimizer" in bound.keywords:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def ticks_by_own_code(pl_module: pl.LightningModule) -> bool:
+    """Whether the module decides in an overridden lr_scheduler_step when schedulers tick."""
+    return _overrides(pl_module, "lr_scheduler_step")
 
 
 def has_own_optimizers(pl_module: pl.LightningModule) -> bool:
     """Whether the module's class defines configure_optimizers."""
+    return _overrides(pl_module, "configure_optimizers")
+
+
+def _overrides(pl_module: pl.LightningModule, hook: str) -> bool:
     for cls in type(pl_module).__mro__:
         if cls.__name__ == "LightningModule":
             return False
-        if "configure_optimizers" in vars(cls):
+        if hook in vars(cls):
             return True
     return False
 

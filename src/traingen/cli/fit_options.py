@@ -117,6 +117,11 @@ def check_config(config: Namespace, *, where: str) -> None:
             f"{where}: expected a model, found none: give --model CLASS_PATH, or 'model:' in the "
             "file of --config."
         )
+    if not isinstance(config.cadence, Namespace):
+        raise ConfigError(
+            f"{where}: cadence must be a mapping of arguments, got {config.cadence!r}: leave it "
+            "out for the defaults, or write cadence: {expected: step}."
+        )
     missing = [key for key in ("optimizer", "lr_scheduler") if config[key] is None]
     if config.lr_scheduler_config and missing:
         raise ConfigError(
