@@ -439,7 +439,8 @@ def test_ticking_by_hand_for_every_micro_batch_is_told():
             told.update()
         told.tick()
         told.over()
-    assert told.ids() == ["TICK-WITHOUT-UPDATE"]
+    assert set(told.ids()) == {"TICK-WITHOUT-UPDATE"}
+    assert [one.severity for one in told.found].count("error") == 1
 
 
 @pytest.mark.parametrize("expected", ["auto", "step", "epoch"])
