@@ -746,6 +746,7 @@ def test_a_trial_run_says_nothing_about_the_horizon():
         ({"expected": {"0": "often"}}, "got 'often'"),
         ({"on_violation": "ignore"}, "on_violation must be raise or warn"),
         ({"reference_updates": 0}, "reference_updates must be 1 or more"),
+        ({"reference_updates": "x"}, "reference_updates must be 1 or more, got 'x'"),
     ],
 )
 def test_a_bad_argument_is_refused_at_once(arguments, message):

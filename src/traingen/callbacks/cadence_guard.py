@@ -74,9 +74,9 @@ class CadenceGuard(pl.Callback):
             raise ConfigError(
                 f"CadenceGuard: on_violation must be raise or warn, got {on_violation!r}."
             )
-        if reference_updates < 1:
+        if not isinstance(reference_updates, int) or reference_updates < 1:
             raise ConfigError(
-                f"CadenceGuard: reference_updates must be 1 or more, got {reference_updates}."
+                f"CadenceGuard: reference_updates must be 1 or more, got {reference_updates!r}."
             )
         self.settings = {
             "expected": expected, "on_violation": on_violation,
