@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from tests.callbacks.small import make_trainer
 from traingen import CadenceGuard
 from traingen.errors import CadenceWarning
 
@@ -118,22 +119,6 @@ def by_step(scheduler: Any, **more: Any) -> dict[str, Any]:
 def loader(batches: int) -> DataLoader[Any]:
     """`batches` batches of two rows."""
     return DataLoader(TensorDataset(torch.ones(2 * batches, 2)), batch_size=2)
-
-
-def make_trainer(callbacks: Iterable[pl.Callback], **options: Any) -> pl.Trainer:
-    return pl.Trainer(
-        **{
-            "accelerator": "cpu",
-            "devices": 1,
-            "max_epochs": 2,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            **options,
-        },
-        callbacks=list(callbacks),
-    )
 
 
 def train(

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
     ExponentialLR,
     LambdaLR,
     LinearLR,
@@ -33,9 +34,9 @@ from tests.callbacks.guarded import (
     Unsized,
     by_step,
     loader,
-    make_trainer,
     train,
 )
+from tests.callbacks.small import make_trainer
 from traingen import CadenceGuard
 from traingen.errors import CadenceViolation
 
@@ -506,7 +507,14 @@ def test_unsized_data_with_max_steps_has_a_length_to_compare_with():
         max_epochs=-1,
         max_steps=5,
     )
+    restarts = train(
+        lambda m, o: ([o], [CosineAnnealingWarmRestarts(o, 5)]),
+        batches=DataLoader(Unsized(), batch_size=2),
+        max_epochs=-1,
+        max_steps=5,
+    )
     assert by_epoch.errors == ["TG-SCHED-EPOCH"]
+    assert restarts.errors == []  # a part of a schedule that is as long as the run proves nothing
     assert too_long.ids == ["TG-SCHED-HORIZON"]
 
 

@@ -21,7 +21,8 @@ from torch.optim.lr_scheduler import (
 )
 
 from tests import first_law
-from tests.callbacks.guarded import Manual, Model, by_step, loader, make_trainer
+from tests.callbacks.guarded import Manual, Model, by_step, loader
+from tests.callbacks.small import make_trainer
 from traingen import CadenceGuard
 
 pytestmark = pytest.mark.filterwarnings(

@@ -25,7 +25,8 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from tests.callbacks.guarded import RATE, Manual, Model, by_step, loader, make_trainer, train
+from tests.callbacks.guarded import RATE, Manual, Model, by_step, loader, train
+from tests.callbacks.small import make_trainer
 from traingen import CadenceGuard, StepRecorder
 from traingen.errors import CadenceViolation, ConfigError
 from traingen.observe import listening

@@ -139,11 +139,11 @@ def _proof(schedule: Schedule, setting: Setting) -> str:
         over_epochs = plan is not None and _near(horizons[0].ticks, _epochs_of(plan))
         if not over_epochs and not (plan is None and schedule.stated):
             return f"OneCycleLR is one cycle over updates ({horizons[0]})"
-    lengths = [h for h in horizons if not h.drop]
     if plan is not None:
-        return _proof_by_length(lengths, plan, stated=schedule.stated)
-    exact = [h for h in lengths if h.ticks == setting.updates and not setting.shortened]
-    return f"{exact[0]} is exactly the {setting.updates} updates of the run" if exact else ""
+        return _proof_by_length(horizons, plan, stated=schedule.stated)
+    updates = None if setting.shortened else setting.updates
+    exact = [h for h in horizons if h.whole and h.ticks == updates]
+    return f"{exact[0]} is exactly the {updates} updates of the run" if exact else ""
 
 
 def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan, *, stated: bool) -> str:
@@ -151,7 +151,7 @@ def _proof_by_length(horizons: Sequence[Horizon], plan: RunPlan, *, stated: bool
     updates, epochs = plan.step + count_steps(plan), _epochs_of(plan)
     batches = count_batches(whole(plan))
     exact = [h for h in horizons if h.whole and h.ticks in (updates, batches) and h.ticks != epochs]
-    far = [h for h in horizons if h.ticks >= FAR * max(epochs, 1) and not stated]
+    far = [h for h in horizons if not h.drop and h.ticks >= FAR * max(epochs, 1) and not stated]
     if exact:
         what = f"{updates} updates" if exact[0].ticks == updates else f"{batches} batches"
         return f"{exact[0]} is exactly the {what} of the run"
@@ -238,7 +238,7 @@ def _explain(horizon: Horizon, ticks: int, given: RunPlan | None, interval: str)
     if interval == "step" and _near(horizon.ticks, _epochs_of(plan)):
         return "the horizon counts epochs, the ticks updates"
     if ratio < 1:
-        return f"over after {ratio:.1%} of the run" if ratio < 0.99 else "over before the run"
+        return f"over after {ratio:.1%} of the run"
     return f"{ratio:.4g} times as long as the run"
 
 

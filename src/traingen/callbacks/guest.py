@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -101,10 +101,14 @@ class Guest(pl.Callback):
         """Have the inner callback close its files and take its hooks out."""
         self._away = True
         assert self._error is not None
-        with suppress(Exception):
-            self.inner.on_exception(trainer, pl_module, self._error)
-        with suppress(Exception):
-            self.inner.teardown(trainer, pl_module, "fit")
+        for close in (
+            partial(self.inner.on_exception, trainer, pl_module, self._error),
+            partial(self.inner.teardown, trainer, pl_module, "fit"),
+        ):
+            try:
+                close()
+            except Exception as error:  # it has failed before: the host has been warned
+                logging.getLogger(__name__).warning(f"traingen: {self._name}: {error!r}")
 
 
 def overridden_hooks(callback: pl.Callback) -> list[str]:
