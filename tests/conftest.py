@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -23,6 +24,10 @@ hypothesis.settings.load_profile("traingen")
 
 # LightningCLI calls jsonargparse by a name that is deprecated; a test can do nothing about it.
 os.environ["JSONARGPARSE_DEPRECATION_WARNINGS"] = "off"
+
+# A shell ignores Ctrl-C for what it starts in the background; tests send it to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Restore = Callable[[], None]
 

@@ -5,6 +5,7 @@ Each with a sibling and a healthy neighbour that must stay silent.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from tests.callbacks.guarded import RATE, loader
 from traingen import CadenceGuard, StepRecorder
+from traingen.callbacks.lightning_run import is_from_command_line
 from traingen.errors import CadenceViolation
 from traingen.records import read_recording
 
@@ -209,6 +211,16 @@ def test_one_source_of_optimizers_is_silent(model, arguments):
 def test_two_guards_on_the_command_line_find_what_one_does():
     scheduler = ("--lr_scheduler=CosineAnnealingLR", "--lr_scheduler.T_max=2")
     assert Done(Plain, *SGD, *scheduler, *WARNING_GUARD, *WARNING_GUARD).ids == []
+
+
+@pytest.mark.parametrize(("model", "arguments", "known"), [(Plain, SGD, True), (Own, (), False)])
+def test_the_command_line_s_optimizers_are_known_through_somebody_s_wrapper(
+    model, arguments, known
+):
+    module = Done(model, *arguments).cli.model
+    original = module.configure_optimizers
+    module.configure_optimizers = functools.wraps(original)(lambda: original())
+    assert is_from_command_line(module) is known
 
 
 def test_a_schedule_injected_into_the_model_is_silent():
