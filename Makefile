@@ -14,7 +14,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 PYTEST  := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help env quickstart floor test test-slow lint clean
+.PHONY: help env quickstart floor outputs test test-slow test-kill test-gpu lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,17 +31,25 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 quickstart: $(STAMP) ## Train TabNet's original and our port in lockstep and compare them
-	@$(BIN)/traingen lockstep --config $(CONFIG) --out $(OUT) --overwrite; code=$$?; \
-	  if [ -d $(OUT) ]; then echo "Recordings, differences and result: $(OUT)/"; fi; exit $$code
+	@$(BIN)/traingen lockstep --config $(CONFIG) --out $(OUT) --overwrite
 
 floor: $(STAMP) ## Measure how far the original differs from itself
 	@$(BIN)/traingen lockstep --config $(CONFIG) --measure-floor
+
+outputs: $(STAMP) ## Paste what commands print into README and tutorial
+	@$(BIN)/python scripts/paste_outputs.py
 
 test: $(STAMP) ## Run the tests that need neither long nor a GPU
 	@$(PYTEST) -m "not slow and not gpu" $(PYTEST_ARGS)
 
 test-slow: $(STAMP) ## Run the tests that train real originals
 	@$(PYTEST) -m "slow and not gpu" $(PYTEST_ARGS)
+
+test-kill: $(STAMP) ## Kill 50 recorded trainings at random times and read what is left
+	@TRAINGEN_KILLS=50 OMP_NUM_THREADS=1 $(BIN)/pytest tests/callbacks/test_recorder_kill.py $(PYTEST_ARGS)
+
+test-gpu: $(STAMP) ## Run the tests that need a CUDA device
+	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
 lint: $(STAMP) ## Check style, format and types
 	@$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from traingen.lockstep.pair import pair_schema
-from traingen.records import EndRecord, EventRecord, RunRecord, UpdateRecord
+from traingen.records import FORMAT, EndRecord, EventRecord, RunRecord, UpdateRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NONFINITE = {"enum": ["NaN", "Infinity", "-Infinity"]}
@@ -28,6 +28,7 @@ def recording_schema() -> dict[str, Any]:
         if name in kinds:
             part["properties"]["crc"] = CRC
             part["required"].append("crc")
+    parts["RunRecord"]["properties"]["format"] = {"type": "integer", "enum": [FORMAT]}
     return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in kinds], "$defs": _admit_names(parts)}
 
 

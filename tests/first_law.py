@@ -2,8 +2,8 @@
 
 `train` runs one small Lightning training that has everything a careless callback could disturb:
 dropout, BatchNorm, clipping, accumulation with a partial last window, a scheduler ticked by step, a
-validation loop, and a worker process that augments by drawing. What it returns is all that must be
-equal, by name.
+validation loop, and a worker process that augments by drawing. `end_of` says of any training all
+that must be equal, by name.
 """
 
 import functools
@@ -31,7 +31,7 @@ def train(callbacks: Iterable[pl.Callback], *, logger: Any = False) -> Training:
 
     Seeds and environment of the caller are put back.
     """
-    with _outside_untouched():
+    with outside_untouched():
         seed_everything(7, workers=True, verbose=False)
         model = _Model()
         loader = DataLoader(_Augmented(), batch_size=BATCH, shuffle=True, num_workers=1)
@@ -48,13 +48,52 @@ def train(callbacks: Iterable[pl.Callback], *, logger: Any = False) -> Training:
             enable_model_summary=False,
         )
         trainer.fit(model, loader, DataLoader(_Plain(), batch_size=BATCH))
-        return _everything(trainer, model)
+        return end_of(trainer, model) | {
+            "data.order": model.order,
+            **flatten("data.augmented", model.seen),
+            **flatten("losses", model.losses),
+        }
 
 
 @functools.cache
 def trained_without() -> Training:
     """What `train` returns without any callback; trained once per process."""
     return train([])
+
+
+def end_of(trainer: pl.Trainer, model: pl.LightningModule) -> Training:
+    """What a training ends with, whatever its loop: all that it computed, and where it stands."""
+    scaler = getattr(trainer.precision_plugin, "scaler", None)
+    averaged = [vars(one)["_average_model"] for one in trainer.callbacks if _averages(one)]
+    epoch_loop = trainer.fit_loop.epoch_loop
+    counters = {
+        "global_step": trainer.global_step,
+        "epoch": trainer.current_epoch,
+        "batch": epoch_loop.total_batch_idx,
+        "batches_that_stepped": epoch_loop._batches_that_stepped,
+    }
+    loader_generator = getattr(trainer.train_dataloader, "generator", None)
+    return {
+        **flatten("parameters", dict(model.named_parameters())),
+        **flatten("gradients", {name: p.grad for name, p in model.named_parameters()}),
+        **flatten("buffers", dict(model.named_buffers())),
+        **flatten("optimizer", [one.state_dict() for one in trainer.optimizers]),
+        **flatten(
+            "scheduler", [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs]
+        ),
+        **flatten("scaler", {} if scaler is None else scaler.state_dict()),
+        **flatten("averaged", [one.state_dict() for one in averaged]),
+        "rng.python": random.getstate(),
+        "rng.numpy": repr(np.random.get_state()[2:]) + np.random.get_state()[1].tobytes().hex(),
+        "rng.torch": torch.get_rng_state(),
+        "rng.loader": None if loader_generator is None else loader_generator.get_state(),
+        **flatten("metrics", dict(trainer.callback_metrics)),
+        **flatten("counters", counters),
+    }
+
+
+def _averages(callback: pl.Callback) -> bool:
+    return vars(callback).get("_average_model") is not None
 
 
 def differing_names(a: Training, b: Training) -> list[str]:
@@ -121,36 +160,24 @@ class _Model(pl.LightningModule):
         }
 
 
-def _everything(trainer: pl.Trainer, model: _Model) -> Training:
-    counters = {"global_step": trainer.global_step, "epoch": trainer.current_epoch}
-    return {
-        **_flatten("parameters", {name: p.detach() for name, p in model.named_parameters()}),
-        **_flatten("gradients", {name: p.grad for name, p in model.named_parameters()}),
-        **_flatten("buffers", dict(model.named_buffers())),
-        **_flatten("optimizer", trainer.optimizers[0].state_dict()),
-        **_flatten("scheduler", trainer.lr_scheduler_configs[0].scheduler.state_dict()),
-        "rng.python": random.getstate(),
-        "rng.numpy": repr(np.random.get_state()[2:]) + np.random.get_state()[1].tobytes().hex(),
-        "rng.torch": torch.get_rng_state(),
-        "data.order": model.order,
-        **_flatten("data.augmented", model.seen),
-        **_flatten("losses", model.losses),
-        **_flatten("counters", counters),
-    }
-
-
-def _flatten(name: str, value: Any) -> Training:
-    """Every leaf of nested mappings and sequences, under its dotted path."""
+def flatten(name: str, value: Any) -> Training:
+    """Every leaf of nested mappings and sequences, copied, under its dotted path."""
     if isinstance(value, Mapping):
         parts = value.items()
     elif isinstance(value, list | tuple):
         parts = enumerate(value)
     else:
-        return {name: value.clone() if isinstance(value, Tensor) else value}
+        return {name: _local(value).clone() if isinstance(value, Tensor) else value}
     flat: Training = {}
     for key, part in parts:
-        flat |= _flatten(f"{name}.{key}", part)
+        flat |= flatten(f"{name}.{key}", part)
     return flat
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This rank's part of a distributed tensor; another tensor itself."""
+    part: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part.detach()
 
 
 def _same_bits(a: Training, b: Training, name: str) -> bool:
@@ -169,7 +196,7 @@ def _bits(value: Any) -> Any:
 
 
 @contextmanager
-def _outside_untouched() -> Iterator[None]:
+def outside_untouched() -> Iterator[None]:
     environment = dict(os.environ)
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

@@ -184,14 +184,15 @@ def test_every_trainer_of_a_process_has_a_folder_of_its_own_and_says_it(
         assert f"records this Trainer's updates in {recording.path.parent}\n" in caplog.text
 
 
-def test_a_second_fit_moves_the_first_recording_aside(traingen_is, tmp_path):
+def test_a_second_fit_goes_on_in_the_recording_of_the_first(traingen_is, tmp_path):
     traingen_is("record")
     trainer = fit([], max_epochs=1)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(Small(), make_loader())
     (folder,) = (tmp_path / "recordings").iterdir()
-    assert [u.epoch for u in read_recording(folder).updates] == [1] * BATCHES
-    assert (folder / "updates.rank0.jsonl.old-1").exists()
+    recording = read_recording(folder)
+    assert [u.epoch for u in recording.updates] == [0] * BATCHES + [1] * BATCHES
+    assert [event.event for event in recording.events] == ["segment"]
 
 
 def test_a_folder_is_named_by_time_and_process_and_never_given_twice(traingen_is, tmp_path):

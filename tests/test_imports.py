@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.reading.recordings import make_training, write_recording
+
 FRAMEWORKS = {"torch", "lightning", "pytorch_lightning", "torchmetrics"}
 REPORT = (
     "import json, sys; print(); print(json.dumps(sorted(m for m in sys.modules if '.' not in m)))"
@@ -46,6 +48,26 @@ def test_comparing_recordings_loads_no_framework():
 def test_help_loads_no_framework(arguments):
     loaded = modules_loaded_by(COMMAND.format(arguments=arguments))
     assert not loaded & FRAMEWORKS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["show", "RUN"], ["show", "RUN", "--update", "2"], ["tail", "RUN", "--once"],
+     ["compare", "RUN", "RUN"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_commands_on_recordings_load_neither_frameworks_nor_numpy(tmp_path, arguments):
+    path = write_recording(tmp_path / "run", make_training(3))
+    given = [str(path) if argument == "RUN" else argument for argument in arguments]
+    loaded = modules_loaded_by(COMMAND.format(arguments=given))
+    assert not loaded & {*FRAMEWORKS, "numpy"}
+
+
+def test_a_recording_in_columns_needs_numpy_and_no_framework(tmp_path):
+    path = write_recording(tmp_path / "run", make_training(3))
+    assert "numpy" not in modules_loaded_by("import traingen; traingen.load")
+    loaded = modules_loaded_by(f"import traingen; traingen.load({str(path)!r})")
+    assert loaded & {*FRAMEWORKS, "numpy"} == {"numpy"}
 
 
 def test_the_fit_family_loads_no_framework_before_it_runs():

@@ -29,6 +29,11 @@ LAYERS = (
     Layer(name="errors", only=frozenset()),
     Layer(name="records", never=TORCH | LIGHTNING | {"numpy"}),
     Layer(
+        name="reading",
+        only=frozenset({"msgspec"}),
+        also={"traingen.reading.columns": frozenset({"numpy"})},
+    ),
+    Layer(
         name="compare",
         only=frozenset({"msgspec"}),
         also={
@@ -36,6 +41,8 @@ LAYERS = (
             "traingen.compare.tensors": frozenset({"torch"}),
         },
     ),
+    Layer(name="judge", only=frozenset({"msgspec"})),
+    Layer(name="limits", only=frozenset({"msgspec", "yaml"})),
     Layer(name="observe", never=LIGHTNING),
     Layer(name="cadence", never=LIGHTNING),
     Layer(name="callbacks"),

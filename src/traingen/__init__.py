@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from traingen.callbacks.cadence_guard import CadenceGuard
     from traingen.callbacks.step_recorder import StepRecorder
+    from traingen.reading.columns import load
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["CadenceGuard", "StepRecorder", "__version__"]
+__all__ = ["CadenceGuard", "StepRecorder", "__version__", "load"]
 
-# Public names that need torch or Lightning, and the module each is loaded from on first use.
+# Public names that are loaded on first use, and the module each is loaded from.
 _LAZY = {
     "CadenceGuard": "traingen.callbacks.cadence_guard",
     "StepRecorder": "traingen.callbacks.step_recorder",
+    "load": "traingen.reading.columns",
 }
 
 

@@ -118,9 +118,7 @@ def _make_recorder(setting: Any) -> Callback:
     given = {} if setting is True else given
     arguments = _checked(StepRecorder, given, key="record")
     if "path" not in given:
-        # A second fit of the Trainer moves the first one's recording aside in the same folder.
-        folder = fresh_folder(datetime.now(), pid=os.getpid())
-        arguments |= {"path": str(folder), "overwrite": True}
+        arguments["path"] = str(fresh_folder(datetime.now(), pid=os.getpid()))
     recorder = StepRecorder(**arguments)
     rank_zero_info(f"traingen: {VARIABLE} records this Trainer's updates in {arguments['path']}")
     return recorder

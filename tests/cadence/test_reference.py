@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 
 from tests.callbacks.small import BATCHES, Small, fit
-from tests.records.samples import make_end, make_event, make_run, make_update
+from tests.records.samples import make_end, make_event, make_resumed, make_run, make_update
 from traingen import StepRecorder
 from traingen.cadence.reference import (
     REFERENCE_RTOL,
@@ -122,7 +122,7 @@ def test_a_later_attempt_takes_the_place_of_what_earlier_ones_did_from_there_on(
         tmp_path / "resumed.jsonl",
         make_run(),
         *updates([(1.0,), (2.0,), (3.0,), (4.0,), (5.0,)]),
-        make_run(attempt=2),
+        make_run(attempt=2, resumed=make_resumed(2)),
         *updates([(30.0,), (40.0,)], first=3),
     )
     assert load_rate_table(path).rates == ((1.0,), (2.0,), (30.0,), (40.0,))
@@ -134,7 +134,7 @@ def test_a_resume_after_lost_updates_leaves_a_gap(tmp_path):
         tmp_path / "resumed.jsonl",
         make_run(),
         *updates(FALLING),
-        make_run(attempt=2),
+        make_run(attempt=2, resumed=make_resumed(5)),
         *updates(FALLING, first=6),
     )
     assert "updates 1 to 6 must all be there, 4 is missing" in refusal(path)
@@ -142,7 +142,11 @@ def test_a_resume_after_lost_updates_leaves_a_gap(tmp_path):
 
 
 def test_a_recording_that_begins_late_is_refused(tmp_path):
-    path = write_records(tmp_path / "late.jsonl", make_run(attempt=2), *updates(FALLING, first=4))
+    path = write_records(
+        tmp_path / "late.jsonl",
+        make_run(attempt=2, resumed=make_resumed(3)),
+        *updates(FALLING, first=4),
+    )
     assert "update 4: updates must begin at 1 (or 0), the first is 4" in refusal(path)
     assert "the first is 4" in refusal(path, limit=2)
 

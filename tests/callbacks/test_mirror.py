@@ -149,7 +149,49 @@ def test_a_null_is_left_out(tmp_path):
     assert recording.updates[1].loss is None
     assert {name for name in logger.logged[0][1] if "loss" in name} == {"traingen/loss"}
     assert not {name for name in logger.logged[1][1] if "loss" in name or "objective" in name}
-    assert "traingen/grad_norm" in logger.logged[1][1]
+    assert set(logger.logged[1][1]) == {"traingen/lr"}  # no backward, thus no gradient either
+
+
+class Two(Small):
+    """Steps two optimizers at every batch, the second one `again` times more."""
+
+    automatic_optimization = False
+
+    def __init__(self, *, again: int = 0) -> None:
+        super().__init__(interval=None)
+        self.other, self.again = torch.nn.Linear(3, 1), again
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        first, second = self.optimizers()
+        for optimizer, loss in ((first, self.loss(batch)), (second, self.other(batch[0]).sum())):
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        for _ in range(self.again):
+            second.step()
+
+    def configure_optimizers(self) -> Any:
+        return (
+            torch.optim.SGD(self.net.parameters(), lr=0.1),
+            torch.optim.SGD(self.other.parameters(), lr=0.01),
+        )
+
+
+@pytest.mark.parametrize("again", [0, 2])
+def test_each_of_several_optimizers_has_names_of_its_own(tmp_path, again):
+    logger = Keeps()
+    recording = mirror(tmp_path, logger, model=Two(again=again), max_epochs=1)
+    assert len(recording.updates) == BATCHES * (2 + again)
+    assert [step for step, _ in logger.logged] == list(range(BATCHES))
+    first = [update for update in recording.updates if update.optimizer == 0]
+    second = [update for update in recording.updates if update.optimizer == 1][again :: again + 1]
+    for (_, metrics), one, other in zip(logger.logged, first, second, strict=True):
+        assert metrics["traingen/grad_norm"] == one.grad_norm
+        assert metrics["traingen/optimizer-1/grad_norm"] == other.grad_norm
+        assert metrics["traingen/lr"] == 0.1
+        assert metrics["traingen/optimizer-1/lr"] == 0.01
+        assert ("traingen/optimizer-1/loss" in metrics) == (again == 0)  # it had no backward
+        assert metrics["traingen/loss"] == one.loss
 
 
 def test_without_a_logger_nothing_happens(tmp_path):

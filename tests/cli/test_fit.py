@@ -157,7 +157,7 @@ def test_null_is_no_model_either(refused):
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, refused, arguments, named):
     (tmp_path / "torn.yaml").write_text("trainer: [")
     (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "updates.rank0.jsonl").touch()
+    (tmp_path / "taken" / "updates.rank0.jsonl").write_text("somebody's")
     assert named in refused(*arguments)
 
 
@@ -166,9 +166,10 @@ def test_what_lightning_refuses_is_bad_input(refused):
     assert "fit: No `configure_optimizers()` method defined" in error
 
 
-def test_a_training_that_our_recorder_refuses_is_bad_input(refused):
-    error = refused("--record=true", "--optimizer=LBFGS")
-    assert "found LBFGS" in error
+def test_a_training_that_our_recorder_refuses_is_bad_input(refused, tmp_path):
+    (tmp_path / "taken.jsonl").write_text("somebody's")
+    error = refused(f"--record={tmp_path / 'taken.jsonl'}")
+    assert "taken.jsonl: a recording needs a new path, and this one exists" in error
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_second_run_with_the_overlay_moves_the_recording_aside(overlay, tmp_pa
         call_script(tmp_path, "fit", "-c=train.yaml", *given_overlays(overlay, "record"))
         (tmp_path / "root" / "config.yaml").unlink()  # Lightning refuses to overwrite that
     assert [path.name for path in sorted((tmp_path / "recording").iterdir())] == [
-        "updates.rank0.jsonl", "updates.rank0.jsonl.old-1",
+        "times.jsonl", "times.jsonl.old-1", "updates.rank0.jsonl", "updates.rank0.jsonl.old-1",
     ]  # fmt: skip
 
 

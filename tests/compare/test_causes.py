@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from traingen.compare.causes import EXCUSED, KINDS, LENGTH, explain_difference
+from traingen.compare.causes import EXCUSED, KINDS, LENGTH, ORDER, explain_difference
 from traingen.compare.differences import Difference
 from traingen.compare.order import CAUSAL_ORDER, GATED
 
@@ -24,9 +24,9 @@ def test_every_quantity_has_a_cause(quantity):
     assert finding.fix.endswith(".")
 
 
-def test_every_gate_has_one_kind_and_nothing_else_but_length_and_excuses_does():
+def test_every_gate_has_one_kind_and_nothing_else_but_length_order_and_excuses_does():
     of_gates = [f"TG-LOCKSTEP-{gate.upper().replace('_', '-')}" for gate in GATED]
-    assert sorted(kind.id for kind in KINDS) == sorted([*of_gates, LENGTH.id, EXCUSED.id])
+    assert sorted(kind.id for kind in KINDS) == sorted([*of_gates, LENGTH.id, ORDER.id, EXCUSED.id])
 
 
 @pytest.mark.parametrize("quantity", CAUSAL_ORDER)

@@ -13,18 +13,22 @@ from traingen.compare.gates import Gates
 from traingen.compare.order import GATED, causal_rank
 from traingen.compare.records import (
     ABSENT,
+    COMPARED_FIELDS,
     compare_updates,
     relative_difference,
 )
-from traingen.records import BatchFacts, SchedulerState, UpdateRecord
+from traingen.records import BatchFacts, ClosureFacts, SchedulerState, ShardFacts, UpdateRecord
 
 INF, NAN = math.inf, math.nan
 EXACT = Gates()
 LOOSE = Gates.of_numbers(**{name: {"rtol": 1e9, "atol": 1e9} for name in GATED})
 WHOLE = make_update(
     4,
+    ema={"decay": 0.999, "updates": 4},
     sampler={"history": [1, 2], "active": "uniform"},
+    user={"temperature": {"value": 0.5, "steps": [1, 2]}, "note": "a"},
     loss_terms={"cross_entropy": 2.3, "sparsity": 0.0025},
+    closure=ClosureFacts(evaluations=3, first_objective=0.5, last_objective=0.25),
     lr=[0.001, 0.002],
     scheduler=[
         SchedulerState(id=0, last_epoch=3, ticks=3),
@@ -55,12 +59,30 @@ CHANGES: list[tuple[str, Any, str, str]] = [
         "scheduler[1].last_epoch",
     ),
     ("scheduler", WHOLE.scheduler[:1], "tail.scheduler", "scheduler[1]"),
-    ("ema", {"decay": 0.99, "updates": 4}, "tail.ema", "ema"),
+    ("ema", {"decay": 0.99, "updates": 4}, "tail.ema", "ema.decay"),
+    ("ema", {"decay": 0.999}, "tail.ema", "ema.updates"),
     ("ema", None, "tail.ema", "ema"),
-    ("sampler", {"history": [1, 2], "active": "importance"}, "tail.sampler", "sampler"),
+    ("sampler", {"history": [1, 2], "active": "importance"}, "tail.sampler", "sampler.active"),
+    ("sampler", {"history": [1, 3], "active": "uniform"}, "tail.sampler", "sampler.history[1]"),
+    ("sampler", {"history": [1], "active": "uniform"}, "tail.sampler", "sampler.history"),
     ("sampler", None, "tail.sampler", "sampler"),
+    (
+        "user",
+        {"temperature": {"value": 50.0, "steps": [1, 2]}, "note": "a"},
+        "tail.user",
+        "user.temperature.value",
+    ),
+    (
+        "user",
+        {"temperature": {"value": 0.5, "steps": [1, 3]}, "note": "a"},
+        "tail.user",
+        "user.temperature.steps[1]",
+    ),
+    ("user", {"temperature": {"value": 0.5, "steps": [1, 2]}}, "tail.user", "user.note"),
     ("amp_scale", 32768.0, "tail.scaler", "amp_scale"),
     ("amp_scale", None, "tail.scaler", "amp_scale"),
+    ("amp_growth", 0, "tail.scaler", "amp_growth"),
+    ("amp_growth", None, "tail.scaler", "amp_growth"),
     ("rng", {"python": "aa", "torch": "b0"}, "tail.rng", "rng.begin.torch"),
     ("rng", {"torch": "bb"}, "tail.rng", "rng.begin.python"),
     ("micro_batches", 2, "batch", "batch.micro_batches"),
@@ -81,6 +103,26 @@ CHANGES: list[tuple[str, Any, str, str]] = [
     ("clipped", None, "clipping", "clipping.clipped"),
     ("grad_norm_clipped", 1.1, "clipping", "clipping.grad_norm_clipped"),
     ("grad_norm_clipped", None, "clipping", "clipping.grad_norm_clipped"),
+    ("clip_coefficient", 0.5, "clipping", "clipping.clip_coefficient"),
+    ("clip_coefficient", None, "clipping", "clipping.clip_coefficient"),
+    (
+        "closure",
+        ClosureFacts(evaluations=3, first_objective=0.6, last_objective=0.25),
+        "objective",
+        "closure.first_objective",
+    ),
+    (
+        "closure",
+        ClosureFacts(evaluations=4, first_objective=0.5, last_objective=0.25),
+        "optimizer_state",
+        "closure.evaluations",
+    ),
+    (
+        "closure",
+        ClosureFacts(evaluations=3, first_objective=0.5, last_objective=0.24),
+        "optimizer_state",
+        "closure.last_objective",
+    ),
     ("lr", [0.001, 0.003], "lr", "lr[1]"),
     ("hyper_parameters", [GROUP | {"eps": 1e-7}], "hyper_parameters", "hyper_parameters[0].eps"),
     (
@@ -96,6 +138,17 @@ CHANGES: list[tuple[str, Any, str, str]] = [
         "hyper_parameters[0].weight_decay",
     ),
     ("hyper_parameters", [], "hyper_parameters", "hyper_parameters[0]"),
+    ("layer_norms", {"weight": 1.8, "bias": 0.3}, "gradients", "layer_norms.weight"),
+    ("update_ratios", {"weight": 0.001, "bias": 0.02}, "parameters", "update_ratios.bias"),
+    (
+        "moment_norms",
+        {"exp_avg": 0.2, "exp_avg_sq": 0.003},
+        "optimizer_state",
+        "moment_norms.exp_avg",
+    ),
+    ("moment_norms", {"exp_avg": 0.19}, "optimizer_state", "moment_norms.exp_avg_sq"),
+    ("parameters", "e2", "parameters", "parameters"),
+    ("parameters", None, "parameters", "parameters"),
 ]
 
 # What is not weighed here, and why.
@@ -105,10 +158,13 @@ NOT_COMPARED = {
     "global_step": "the loop's own way of counting",
     "epoch": "the loop's own way of counting",
     "batch_idx": "the loop's own way of counting",
+    "total_batch_idx": "the loop's own way of counting",
+    "batches_that_stepped": "the loop's own way of counting",
+    "micro_losses": "their mean is the loss",
+    "shard": "see the tests of shares",
     "divisor": "shows in the objective",
     "grad_norm_source": "how it was measured",
     "data_sampler": "shows in the batch",
-    "user": "probes",
     "unknown": "a newer writer's",
 }
 
@@ -119,7 +175,9 @@ def changed(**changes: Any) -> UpdateRecord:
 
 def test_every_field_is_either_compared_or_left_out_for_a_reason():
     fields = {field.name for field in msgspec.structs.fields(UpdateRecord)}
-    assert {field for field, *_ in CHANGES} | set(NOT_COMPARED) == fields
+    changed_fields = {field for field, *_ in CHANGES}
+    assert changed_fields | set(NOT_COMPARED) == fields
+    assert {"micro_batches", "user", *COMPARED_FIELDS} == changed_fields | {"shard"}
 
 
 def test_a_record_does_not_differ_from_itself_and_much_was_compared():
@@ -127,9 +185,10 @@ def test_a_record_does_not_differ_from_itself_and_much_was_compared():
     assert comparison.differences == ()
     assert comparison.loss_relative == 0.0
     assert comparison.compared == {
-        "tail.scheduler": 3, "tail.ema": 1, "tail.sampler": 1, "tail.scaler": 1, "tail.rng": 2,
-        "batch": 2, "rng": 2, "loss_terms": 2, "objective": 2, "grad_norm": 1, "clipping": 2,
-        "optimizer": 1, "lr": 2, "hyper_parameters": 3,
+        "tail.scheduler": 3, "tail.ema": 1, "tail.sampler": 1, "tail.user": 2, "tail.scaler": 2,
+        "tail.rng": 2, "batch": 2, "rng": 2, "loss_terms": 2, "objective": 3, "gradients": 2,
+        "grad_norm": 1, "clipping": 3, "optimizer": 1, "lr": 2, "hyper_parameters": 3,
+        "optimizer_state": 4, "parameters": 3,
     }  # fmt: skip
 
 
@@ -146,7 +205,7 @@ def test_one_changed_field_is_found_at_its_place(field, value, quantity, path, s
     assert comparison.left == comparison.differences
 
 
-@pytest.mark.parametrize("field", sorted(set(NOT_COMPARED) - {"unknown"}))
+@pytest.mark.parametrize("field", sorted(set(NOT_COMPARED) - {"unknown", "shard"}))
 def test_a_field_that_is_left_out_makes_no_difference(field):
     value = "clip" if field == "grad_norm_source" else 99
     comparison = compare_updates(WHOLE, changed(**{field: value}), EXACT)
@@ -163,7 +222,8 @@ def test_a_difference_states_both_values_and_its_sizes():
 
 
 def test_what_one_system_lacks_is_named_absent():
-    comparison = compare_updates(WHOLE, changed(grad_norm=None, amp_scale=None), LOOSE)
+    package = changed(grad_norm=None, amp_scale=None)
+    comparison = compare_updates(WHOLE, package, LOOSE)
     assert [(d.path, d.original, d.package) for d in comparison.left] == [
         ("amp_scale", 65536.0, ABSENT),
         ("grad_norm", 1.93, ABSENT),
@@ -176,7 +236,8 @@ def test_what_both_systems_lack_is_not_counted():
         name: None
         for name in ("scheduler", "ema", "sampler", "amp_scale", "rng", "rng_forward", "rng_after",
                      "batch", "loss_terms", "objective", "loss", "grad_norm", "clipped",
-                     "grad_norm_clipped")
+                     "grad_norm_clipped", "clip_coefficient", "amp_growth", "closure",
+                     "layer_norms", "update_ratios", "moment_norms", "parameters", "user")
     }  # fmt: skip
     bare = changed(**nothing, lr=[], hyper_parameters=[])
     comparison = compare_updates(bare, bare, EXACT)
@@ -225,7 +286,7 @@ def test_the_system_whose_loss_is_not_finite_is_named():
         (("measured", "measured"), ["grad_norm", "clipping.grad_norm_clipped"]),
         (("clip", "measured"), []),
         (("measured", "clip"), []),
-        (("clip", "clip"), []),
+        (("clip", "clip"), ["grad_norm", "clipping.grad_norm_clipped"]),
     ],
     ids=str,
 )
@@ -235,6 +296,7 @@ def test_norms_that_a_clip_computed_may_be_less_accurate(sources, left):
     comparison = compare_updates(mine, theirs, EXACT)
     assert [d.path for d in comparison.left] == left
     assert len(comparison.differences) == 2
+    assert comparison.allowed == (() if left else ("grad_norm", "clipping"))
 
 
 def test_norms_that_a_clip_computed_have_a_limit_too():
@@ -302,7 +364,7 @@ def test_groups_of_another_number_are_told_by_their_number_and_not_by_index():
 def test_a_loss_that_a_loop_does_not_tell_is_not_compared_and_the_objective_is():
     comparison = compare_updates(WHOLE, changed(loss=None), EXACT)
     assert comparison.differences == ()
-    assert comparison.compared["objective"] == 1
+    assert comparison.compared["objective"] == 2  # the closure's too
     assert comparison.loss_relative == 0.0  # that of the objective
 
 
@@ -316,3 +378,99 @@ def test_an_update_without_a_batch_of_its_own_is_told_before_what_its_begin_lack
 def test_a_number_that_is_not_finite_is_noted_for_its_system(field):
     comparison = compare_updates(WHOLE, changed(**{field: NAN}), EXACT)
     assert comparison.nonfinite == ("package",)
+
+
+# ---- what can be told apart, and what cannot -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ema", "paths"),
+    [
+        ({"class_path": "other.Ema", "decay": 0.999, "updates": 4}, []),
+        ({"decay": None, "updates": 4}, []),
+        ({"decay": None, "updates": 5}, ["ema.updates"]),
+        ({"decay": 0.999, "updates": 4, "distance": 1.5}, ["ema.distance"]),
+    ],
+    ids=str,
+)
+def test_averaged_weights_differ_by_what_both_owners_tell_and_not_by_their_class(ema, paths):
+    comparison = compare_updates(WHOLE, changed(ema=ema), EXACT)
+    assert [d.path for d in comparison.differences] == paths
+
+
+@pytest.mark.parametrize(("field", "name"), [("layer_norms", "0.weight"), ("update_ratios", "w")])
+def test_parameters_of_other_names_cannot_be_paired(field, name):
+    comparison = compare_updates(WHOLE, changed(**{field: {name: 9.0}}), EXACT)
+    assert comparison.differences == ()
+
+
+def test_the_distance_of_averaged_weights_meets_its_limit():
+    mine = changed(ema={"decay": 0.9, "updates": 4, "distance": 1.0})
+    theirs = changed(ema={"decay": 0.9, "updates": 4, "distance": 1.05})
+    gates = Gates.of_numbers(ema={"rtol": 0.1})
+    assert compare_updates(mine, theirs, gates).left == ()
+    assert [d.path for d in compare_updates(mine, theirs, EXACT).left] == ["ema.distance"]
+
+
+def share(of_norm: float = 4.0, of_clipped: float = 1.0) -> ShardFacts:
+    return ShardFacts(grad_norm_squared=of_norm, grad_norm_clipped_squared=of_clipped)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "paths"),
+    [
+        ({"shard": share()}, []),
+        ({"shard": share(of_norm=5.0)}, ["shard.grad_norm_squared"]),
+        ({"shard": share(of_clipped=2.0)}, ["shard.grad_norm_clipped_squared"]),
+        ({"shard": None}, []),  # a whole norm against a share of one
+    ],
+    ids=str,
+)
+def test_shares_of_a_norm_are_compared_with_shares(theirs, paths):
+    mine = changed(shard=share(), grad_norm=None, grad_norm_clipped=None)
+    comparison = compare_updates(mine, changed(**theirs), EXACT)
+    assert [d.path for d in comparison.differences] == paths
+
+
+def test_a_digest_is_asserted_only_where_parameters_must_be_equal():
+    other = changed(parameters="e2")
+    (difference,) = compare_updates(
+        WHOLE, other, Gates.of_numbers(parameters={"rtol": 1e-9})
+    ).differences
+    assert (difference.left, difference.limit) == (False, "report-only")
+    (difference,) = compare_updates(WHOLE, other, EXACT).differences
+    assert (difference.left, difference.limit) == (True, "exact")
+    assert compare_updates(WHOLE, other, EXACT).reported == {}
+
+
+def test_digests_that_no_limit_can_judge_are_counted_apart():
+    for limit in ({"rtol": 1e-9}, {"max_ulps": 1}, {"report_only": True}):
+        found = compare_updates(WHOLE, WHOLE, Gates.of_numbers(parameters=limit))
+        assert (found.compared["parameters"], found.reported) == (3, {"parameters": 1})
+
+
+def test_a_flag_has_no_limit_that_is_not_exact():
+    mine = changed(grad_norm_source="clip")
+    gates = Gates.of_numbers(clipping={"rtol": 0.5})
+    (difference,) = compare_updates(mine, changed(clipped=False), gates).left
+    assert (difference.path, difference.limit) == ("clipping.clipped", "exact")
+
+
+def test_a_closure_that_one_side_has_is_a_difference():
+    (difference,) = compare_updates(WHOLE, changed(closure=None), EXACT).left
+    assert (difference.path, difference.original) == ("closure.evaluations", 3)
+
+
+@pytest.mark.parametrize("field", ["loss_terms", "layer_norms", "moment_norms", "user"])
+def test_what_one_side_has_counts_only_where_both_have_looked_for_it(field):
+    theirs = changed(**{field: None})
+    assert compare_updates(WHOLE, theirs, EXACT).differences == ()
+    seen = frozenset({field})
+    assert compare_updates(WHOLE, theirs, EXACT, seen=seen).left != ()
+    assert compare_updates(theirs, theirs, EXACT, seen=seen).differences == ()
+
+
+def test_skipped_steps_are_compared_where_they_are_known():
+    assert compare_updates(WHOLE, WHOLE, EXACT, skipped=(2, 2)).differences == ()
+    (difference,) = compare_updates(WHOLE, WHOLE, EXACT, skipped=(2, 3)).left
+    assert (difference.quantity, difference.path) == ("tail.scaler", "skipped_steps")

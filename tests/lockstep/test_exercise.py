@@ -18,10 +18,10 @@ IDLE = [
     "parameter a: its gradient was zero throughout",
     "parameter b: its gradient was zero throughout",
     "buffer mean: it never moved",
-    "clipping: it never changed a gradient",
+    "clipping: it never changed a gradient in the package",
     "scheduler: the package has none",
     "random draws within a step: there were none",
-    "averaged weights, samplers, gradient scalers: not observed yet",
+    "averaged weights and samplers of a plain loop: not observed",
     "initialization, validation results, the tail of the last update",
 ]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.lockstep.results import make_comparison, make_difference
+from tests.compare.results import make_comparison, make_difference
 from tests.records.samples import make_end, make_run, make_update
 from traingen.compare.gates import EXACT
 from traingen.compare.tensors import compare_tensors

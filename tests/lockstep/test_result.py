@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.lockstep.results import make_comparison, make_difference, make_mode, make_summary
-from traingen.lockstep.result import LockstepResult, describe_mode, judge
-from traingen.lockstep.summary import ModeResult
+from tests.compare.results import make_comparison, make_difference, make_mode, make_summary
+from traingen.compare.summary import ModeResult
+from traingen.compare.verdict import describe_mode
+from traingen.lockstep.result import LockstepResult, judge
 
 PASS, FAIL, OPEN = "pass", "fail", "inconclusive"
 

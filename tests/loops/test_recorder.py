@@ -21,6 +21,7 @@ from traingen.observe.listening import listening
 from traingen.observe.rng import GENERATORS, digest_rng
 from traingen.records import (
     EndRecord,
+    EventRecord,
     MemorySink,
     RunRecord,
     SchedulerState,
@@ -243,6 +244,57 @@ def test_a_closure_evaluated_inside_the_step_is_recorded():
 
             losses.append(optimizer.step(closure).item())
     assert [r.loss for r in updates_of(sink)] == losses
+
+
+def test_a_closure_that_is_evaluated_several_times_is_recorded_as_one_update():
+    losses: list[list[float]] = []
+    norms: list[float] = []
+    with recording() as (_, sink):
+        model = make_model()
+        model[1].p = 0.0  # of dropout: what is evaluated again is the same function
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.05, max_iter=3)
+        for batch in make_loader():
+            losses.append([])
+
+            def closure(batch: Any = batch) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = loss_of(model, batch)
+                loss.backward()
+                losses[-1].append(loss.item())
+                return loss
+
+            optimizer.step(closure)
+            norms.append(exact_norm(model))
+    records = updates_of(sink)
+    assert [len(several) for several in losses] == [3] * PER_EPOCH
+    assert [r.objective for r in records] == [r.loss for r in records] == [s[-1] for s in losses]
+    told = [(r.closure.evaluations, r.closure.first_objective) for r in records]
+    assert told == [(3, several[0]) for several in losses]
+    assert [r.grad_norm for r in records] == pytest.approx(norms, rel=1e-6)
+    assert [(r.micro_batches, r.batch_idx) for r in records] == [(1, n) for n in range(PER_EPOCH)]
+
+
+@pytest.mark.parametrize("overflows", [[], [1]])
+def test_a_loop_under_a_scaler_is_recorded_without_its_scale(overflows):
+    losses, norms = [], []
+    with recording() as (_, sink):
+        model, scaler = make_model(), torch.amp.GradScaler("cpu", init_scale=8.0)
+        optimizer = make_sgd(model)
+        for number, batch in enumerate(make_loader()):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch) * (float("inf") if number in overflows else 1.0)
+            scaler.scale(loss).backward()
+            if number not in overflows:
+                losses.append(loss.item())
+                norms.append(exact_norm(model) / scaler.get_scale())
+            scaler.step(optimizer)
+            scaler.update()
+    records = updates_of(sink)
+    assert [r.objective for r in records] == [r.loss for r in records] == losses
+    assert [r.grad_norm for r in records] == pytest.approx(norms, rel=1e-6)
+    assert [r.amp_scale for r in records] == ([8.0, 4.0] if overflows else [8.0] * PER_EPOCH)
+    events = [record.event for record in sink.records if isinstance(record, EventRecord)]
+    assert events == ["skipped_step"] * len(overflows)
 
 
 def test_validation_batches_and_calls_belong_to_no_update():

@@ -60,11 +60,10 @@ def hooks_on_torch() -> list[Any]:
         torch.optim.Optimizer.__init__,
         clip_grad._clip_grads_with_norm_,
         clip_grad._group_tensors_by_device_and_dtype,
-        [
-            (cls, dict(vars(cls)).get(name))
-            for cls in every_scheduler_class()
-            for name in ("step", "__init__", "__init_subclass__", "__new__")
-        ],
+        _own(LRScheduler, "step", "__init__", "__init_subclass__", "__new__"),
+        _own(torch.optim.Optimizer, "zero_grad"),
+        _own(torch.nn.Module, "zero_grad"),
+        _own(torch.amp.GradScaler, "scale", "unscale_", "step", "update"),
         dict(torch_module._global_forward_pre_hooks),
         dict(torch_module._global_forward_hooks),
         dict(torch_optimizer._global_optimizer_pre_hooks),
@@ -72,8 +71,9 @@ def hooks_on_torch() -> list[Any]:
     ]
 
 
-def every_scheduler_class() -> list[type[LRScheduler]]:
-    classes = [LRScheduler]
+def _own(base: type[Any], *names: str) -> list[tuple[Any, ...]]:
+    """What each class defines itself under `names`, of `base` and all that derive from it."""
+    classes = [base]
     for cls in classes:
         classes += [child for child in cls.__subclasses__() if child not in classes]
-    return classes
+    return [(cls, name, vars(cls)[name]) for cls in classes for name in names if name in vars(cls)]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset
 
 from tests.observe.listeners import EVENTS, Log, hear, hooks_on_torch
-from tests.observe.training import UPDATES, train
-from traingen.observe.events import Clip, Listener
+from tests.observe.training import EPOCHS, UPDATES, loop_with_everything, train
+from traingen.observe.events import Listener
 from traingen.observe.listening import listening, start_listening
 
 
@@ -32,16 +32,54 @@ def step_once(optimizer: torch.optim.Optimizer) -> None:
 
 
 def train_one_batch(loader: DataLoader[Any]) -> list[Any]:
-    """One epoch over `loader`; returns optimizer, scheduler and model."""
+    """One epoch over `loader`, each batch stepped under a scaler and once more with a closure.
+
+    Returns optimizer, scheduler, model and scaler.
+    """
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = lr_scheduler.StepLR(optimizer, 1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for batch in loader:
-        model(batch).sum().backward()
+        optimizer.zero_grad()
+        scaler.scale(model(batch).sum()).backward()
+        scaler.unscale_(optimizer)
         clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.step(lambda: 0.0)
         scheduler.step()
-    return [optimizer, scheduler, model]
+    return [optimizer, scheduler, model, scaler]
+
+
+# what `train_one_batch` is heard as, and whom each event names first
+HEARD = [
+    ("optimizer_built", "optimizer"),
+    ("scheduler_built", "scheduler"),
+    ("loader_entered", "loader"),
+    ("fetch_entered", "loader"),
+    ("batch_fetched", "loader"),
+    ("gradients_cleared", "optimizer"),
+    ("module_entered", "model"),
+    ("module_left", "model"),
+    ("loss_scaled", "scaler"),
+    ("backward_entered", None),
+    ("backward_left", None),
+    ("gradients_unscaled", "scaler"),
+    ("clip_entered", None),
+    ("scaler_step_entered", "scaler"),
+    ("step_entered", "optimizer"),
+    ("step_applied", "optimizer"),
+    ("scaler_step_left", "scaler"),
+    ("scaler_updated", "scaler"),
+    ("step_entered", "optimizer"),
+    ("closure_entered", "optimizer"),
+    ("step_applied", "optimizer"),
+    ("tick_entered", "scheduler"),
+    ("scheduler_ticked", "scheduler"),
+    ("fetch_entered", "loader"),
+    ("loader_exhausted", "loader"),
+]
 
 
 def make_loader(batches: int = 1) -> DataLoader[Any]:
@@ -54,16 +92,12 @@ def make_loader(batches: int = 1) -> DataLoader[Any]:
 def test_a_loop_is_heard_in_the_order_in_which_it_happens():
     loader, log = make_loader(), Log()
     with listening(log):
-        optimizer, scheduler, model = train_one_batch(loader)
-    assert log.names == [
-        "optimizer_built", "scheduler_built", "loader_entered", "fetch_entered", "batch_fetched",
-        "module_entered", "module_left", "backward_entered", "clip_entered", "step_applied",
-        "tick_entered", "scheduler_ticked", "fetch_entered", "loader_exhausted",
-    ]  # fmt: skip
-    assert [e[1] for e in log.heard if e[0] not in {"backward_entered", "clip_entered"}] == [
-        optimizer, scheduler, loader, loader, loader, model, model, optimizer, scheduler,
-        scheduler, loader, loader,
-    ]  # fmt: skip
+        optimizer, scheduler, model, scaler = train_one_batch(loader)
+    assert log.names == [name for name, _ in HEARD]
+    named = {"optimizer": optimizer, "scheduler": scheduler, "model": model, "scaler": scaler}
+    named["loader"] = loader
+    told = zip(log.heard, HEARD, strict=True)
+    assert all(event[1] is named[who] for event, (_, who) in told if who is not None)
 
 
 def test_every_event_has_a_place_in_that_loop():
@@ -98,9 +132,9 @@ def test_two_threads_hear_only_themselves():
     for thread in threads:
         thread.join(30)
 
-    for log, (optimizer, _scheduler, _model) in zip(logs, own, strict=True):
-        assert log.of("step_applied") == [optimizer]
-        assert len(log.heard) == 14
+    for log, (optimizer, *_) in zip(logs, own, strict=True):
+        assert log.of("step_applied") == [optimizer] * 2
+        assert len(log.heard) == len(HEARD)
 
 
 def test_a_thread_without_a_listener_is_not_heard():
@@ -143,7 +177,7 @@ def test_hooks_are_gone_after_an_error():
     with pytest.raises(ZeroDivisionError), listening(log):
         fail()
     assert hooks_on_torch() == before
-    assert len(log.heard) == 14
+    assert len(log.heard) == len(HEARD)
 
 
 def test_hooks_are_gone_after_a_listener_raised():
@@ -177,7 +211,7 @@ def test_listening_without_a_block_ends_once_and_may_be_ended_twice():
     stop()
     stop()
     step_once(make_sgd())
-    assert log.names == ["optimizer_built", "step_applied"]
+    assert log.names == ["optimizer_built", "step_entered", "step_applied"]
     assert hooks_on_torch() == before
 
 
@@ -190,10 +224,20 @@ def test_training_with_every_hook_ends_in_the_same_bits():
     assert log.names.count("step_applied") == UPDATES
 
 
+def test_training_with_amp_closures_and_two_optimizers_ends_in_the_same_bits():
+    log = Log()
+    assert train([log], loop=loop_with_everything) == train(loop=loop_with_everything)
+    assert set(log.names) == set(EVENTS)
+    assert log.names.count("scaler_step_left") == UPDATES
+    left_out = 1
+    assert len(set(map(id, log.of("step_applied")))) == 2
+    assert log.names.count("step_applied") == UPDATES - left_out + EPOCHS
+
+
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_listener_that_draws_is_caught(event):
     careless = hear(**{event: lambda *_: torch.rand(1)})
-    watched, alone = train([careless]), train()
+    watched, alone = (train(those, loop=loop_with_everything) for those in ([careless], []))
     assert watched.keys() == alone.keys()
     assert watched["rng.torch"] != alone["rng.torch"]
 
@@ -235,7 +279,7 @@ def test_an_outermost_step_is_heard_once(make):
         step_once(optimizer)
         step_once(optimizer)
     raw.remove()
-    assert log.heard == [("step_applied", optimizer)] * 2
+    assert log.heard == [("step_entered", optimizer), ("step_applied", optimizer)] * 2
     assert len(hooks) >= 4, "torch's own hook fires for every nested step"
 
 
@@ -248,9 +292,9 @@ def test_a_step_is_heard_after_it_changed_the_parameters():
     assert seen == [[2.5, 3.5]]
 
 
-def test_a_step_with_several_closure_calls_is_heard_once():
-    parameter = nn.Parameter(torch.tensor([3.0]))
-    optimizer, log = torch.optim.LBFGS([parameter], max_iter=4), Log()
+def descend(optimizer: Any, *, by_name: bool = False) -> float:
+    """One step with a closure on the square of the parameters; returns what `step` does."""
+    (parameter,) = optimizer.param_groups[0]["params"]
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -258,10 +302,70 @@ def test_a_step_with_several_closure_calls_is_heard_once():
         loss.backward()
         return loss
 
+    return (optimizer.step(closure=closure) if by_name else optimizer.step(closure)).item()
+
+
+EVALUATION = ["closure_entered", "gradients_cleared", "backward_entered", "backward_left"]
+
+
+def test_every_evaluation_of_a_closure_is_heard_within_one_step():
+    log = Log()
+    optimizer = torch.optim.LBFGS([nn.Parameter(torch.tensor([3.0]))], max_iter=3, lr=0.1)
     with listening(log):
+        descend(optimizer)
+    assert log.names == ["step_entered", *EVALUATION * 3, "step_applied"]
+    assert log.of("closure_entered") == [optimizer] * 3
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["positional", "keyword"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.LBFGS(p, max_iter=3, lr=0.1),
+        lambda p: torch.optim.AdamW(p, lr=0.1),
+        lambda p: SteppingTwice(p, lr=0.1),
+    ],
+    ids=["LBFGS", "AdamW", "super"],
+)
+def test_a_closure_is_evaluated_as_without_hooks_and_the_result_passes(make, by_name):
+    ends, log = [], Log()
+    for ear in (log, Listener()):
+        parameter = nn.Parameter(torch.tensor([3.0, -4.0]))
+        optimizer = make([parameter])
+        with listening(ear):
+            losses = [descend(optimizer, by_name=by_name) for _ in range(3)]
+        ends.append((parameter.tolist(), losses))
+    assert ends[0] == ends[1]
+    assert ends[0][1][0] == 25.0
+    assert log.names.count("step_applied") == 3
+    assert log.names.count("closure_entered") >= 3
+
+
+def test_a_step_without_a_closure_is_given_none():
+    optimizer, log = make_sgd(), Log()
+    with listening(log):
+        optimizer.step(None)
+        optimizer.step(closure=None)
+    assert log.names == ["step_entered", "step_applied"] * 2
+
+
+def test_a_step_that_is_not_listened_for_keeps_its_own_closure():
+    seen: list[Any] = []
+
+    class Keeping(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            seen.append(closure)
+
+    def closure() -> float:
+        return 0.0
+
+    optimizer = Keeping([nn.Parameter(torch.ones(1))], lr=0.1)
+    optimizer.step(closure)
+    with listening(hear(closure_entered=lambda _: None)):
         optimizer.step(closure)
-    assert log.names.count("step_applied") == 1
-    assert log.names.count("backward_entered") > 1
+    assert seen[0] is closure
+    assert seen[1] is not closure
+    assert (seen[1](), seen[1].__name__) == (0.0, "closure")
 
 
 def test_after_a_step_that_raised_a_new_listener_hears_the_next():
@@ -274,7 +378,7 @@ def test_after_a_step_that_raised_a_new_listener_hears_the_next():
         optimizer.step(closure)
     with listening(log):
         step_once(optimizer)
-    assert log.heard == [("step_applied", optimizer)]
+    assert log.heard == [("step_entered", optimizer), ("step_applied", optimizer)]
 
 
 def test_an_optimizer_is_built_when_its_base_constructor_returned():
@@ -285,114 +389,6 @@ def test_an_optimizer_is_built_when_its_base_constructor_returned():
         torch.optim.SGD([], lr=0.1)
     assert groups == [len(optimizer.param_groups)]
     assert log.heard == []
-
-
-# Backward
-
-
-def test_roots_are_heard_before_any_gradient_exists():
-    parameter, seen = nn.Parameter(torch.tensor([2.0])), []
-
-    def note(roots: tuple[torch.Tensor, ...]) -> None:
-        seen.append(([float(root.detach()) for root in roots], parameter.grad))
-
-    with listening(hear(backward_entered=note)):
-        (parameter * 3).sum().backward()
-    assert seen == [([6.0], None)]
-    assert parameter.grad.tolist() == [3.0]
-
-
-@pytest.mark.parametrize("container", [list, tuple, iter], ids=["list", "tuple", "iterator"])
-def test_several_roots_are_heard_together_and_all_differentiated(container):
-    parameter, log = nn.Parameter(torch.tensor(2.0)), Log()
-    roots = [parameter * 3, parameter * 4]
-    with listening(log):
-        torch.autograd.backward(container(roots))
-    assert log.heard == [("backward_entered", tuple(roots))]
-    assert float(parameter.grad) == 7.0
-
-
-def test_a_gradient_edge_has_no_value_to_be_heard():
-    parameter, log = nn.Parameter(torch.tensor(2.0)), Log()
-    edge = torch.autograd.graph.get_gradient_edge(parameter * 3)
-    with listening(log):
-        torch.autograd.backward(edge, torch.tensor(1.0))
-    assert log.heard == [("backward_entered", ())]
-    assert float(parameter.grad) == 3.0
-
-
-def test_gradients_by_grad_are_no_backward():
-    parameter, log = nn.Parameter(torch.tensor(2.0)), Log()
-    with listening(log):
-        torch.autograd.grad(parameter * 3, parameter)
-    assert log.heard == []
-
-
-# Clipping
-
-
-def hear_clip(do_clip: Callable[[list[nn.Parameter]], Any]) -> tuple[Clip, list[nn.Parameter]]:
-    """The one clip that `do_clip` causes on gradients (3, 4) and 12."""
-    parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
-    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 4.0]), torch.tensor([12.0])
-    log = Log()
-    with listening(log):
-        do_clip(parameters)
-    (clip,) = log.of("clip_entered")
-    return clip, parameters
-
-
-def test_a_clip_imported_by_name_is_heard_with_its_norm():
-    clip, parameters = hear_clip(lambda own: clip_grad_norm_(own, 2.0))
-    assert (float(clip.total_norm), clip.max_norm, clip.norm_type) == (13.0, 2.0, 2.0)
-    assert [id(p) for p in clip.parameters] == [id(p) for p in parameters]
-
-
-@pytest.mark.parametrize(
-    ("norm_type", "total"), [(2, 13.0), (1.0, 19.0), (float("inf"), 12.0), ("inf", 12.0)]
-)
-def test_the_type_of_norm_is_heard(norm_type, total):
-    clip, _ = hear_clip(lambda own: clip_grad_norm_(own, 2.0, norm_type=norm_type))
-    assert float(clip.total_norm) == total
-    assert clip.norm_type == norm_type
-
-
-@pytest.mark.parametrize("max_norm", [2.0, 13.0, 14.0, 0.0])
-def test_the_coefficient_is_what_torch_multiplies_by(max_norm):
-    clip, (first, second) = hear_clip(lambda own: clip_grad_norm_(own, max_norm))
-    assert torch.equal(second.grad, torch.tensor([12.0]) * clip.coefficient())
-    assert torch.equal(first.grad, torch.tensor([3.0, 4.0]) * clip.coefficient())
-    assert (clip.coefficient() == 1.0) == (max_norm == 14.0)
-
-
-def test_a_clip_is_heard_before_gradients_change():
-    parameter, seen = nn.Parameter(torch.zeros(1)), []
-    parameter.grad = torch.tensor([4.0])
-    with listening(hear(clip_entered=lambda clip: seen.append(clip.parameters[0].grad.tolist()))):
-        clip_grad_norm_(iter([parameter]), 1.0)
-    assert seen == [[4.0]]
-    assert float(parameter.grad) < 1.0
-
-
-def test_a_clip_of_one_tensor_is_heard():
-    clip, (first, _) = hear_clip(lambda own: clip_grad_norm_(own[0], 1.0))
-    assert len(clip.parameters) == 1
-    assert clip.parameters[0] is first
-
-
-def test_a_clip_covers_exactly_the_gradients_it_scales():
-    clip, (first, second) = hear_clip(lambda own: clip_grad_norm_(own, 1.0))
-    without_gradient = nn.Parameter(torch.zeros(1))
-    assert clip.covers([second, first, without_gradient])
-    assert not clip.covers([first])
-    assert not clip.covers([first, second, hear_clip(lambda own: clip_grad_norm_(own, 1.0))[1][0]])
-
-
-def test_a_clip_by_value_is_heard_without_a_norm():
-    clip, (first, _) = hear_clip(lambda own: clip_grad_value_(own, 3.5))
-    assert clip.norm_type is None
-    assert not clip.covers([first])
-    assert first.grad.tolist() == [3.0, 3.5]
 
 
 # Schedulers
@@ -615,7 +611,7 @@ def test_optimizer_copies_and_pickles_are_as_without_hooks():
         pickled, again = pickle.dumps(optimizer), copy.deepcopy(optimizer)
     assert pickled == pickle.dumps(optimizer)
     assert repr(again.state_dict()) == repr(optimizer.state_dict())
-    assert log.names == ["optimizer_built", "step_applied"]
+    assert log.names == ["optimizer_built", "step_entered", "step_applied"]
 
 
 # Loaders
@@ -692,7 +688,7 @@ class Probing(Dataset[int]):
         return len(self.log.heard) - before
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(0, 14), (1, 0)])
+@pytest.mark.parametrize(("workers", "expected"), [(0, len(HEARD)), (1, 0)])
 def test_a_forked_worker_hears_nothing(workers, expected):
     log = Log()
     context = "fork" if workers else None

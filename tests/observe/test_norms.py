@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traingen.observe.norms import LARGE, ROW, measure_norm
+from traingen.observe.norms import (
+    LARGE,
+    ROW,
+    is_sharded,
+    measure_norm,
+    norm_by_name,
+    shard_share,
+    subtract,
+)
 
 SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 SIZES = (1, ROW - 1, ROW, ROW + 1, LARGE, LARGE + 1, LARGE + ROW // 2)
@@ -124,3 +132,93 @@ def test_measuring_makes_no_graph_and_changes_nothing():
     assert (tensor._version, small._version) == versions
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
+
+
+def sparse_gradient(rows: list[int], *, width: int = 3) -> torch.Tensor:
+    """The gradient of an embedding of which `rows` were looked up, as the optimizer gets it."""
+    table = torch.nn.Embedding(50_000, width, sparse=True)
+    found = table(torch.tensor(rows, dtype=torch.int64))
+    (found * random_tensor(len(rows), width)).sum().backward()
+    return table.weight.grad
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 3], [7, 7, 2, 7], [], list(range(40_000)) * 2])
+def test_a_sparse_gradient_has_the_norm_of_the_dense_one(rows):
+    gradient = sparse_gradient(rows)
+    exact = reference(gradient.to_dense())
+    assert measure_norm([gradient]) == pytest.approx(exact, rel=1e-6)
+    assert norm_by_name({"w": gradient}) == {"w": pytest.approx(exact, rel=1e-6)}
+
+
+def test_what_is_looked_up_twice_is_summed_before_it_is_squared():
+    gradient = sparse_gradient([7, 7, 2, 7])
+    stored = reference(gradient._values())
+    assert measure_norm([gradient]) == pytest.approx(reference(gradient.to_dense()))
+    assert abs(measure_norm([gradient]) / stored - 1) > 0.1, "the stored entries have another norm"
+    assert not gradient.is_coalesced(), "the optimizer still gets it as it came"
+    assert gradient._nnz() == 4
+
+
+@pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta state:UserWarning")
+@pytest.mark.parametrize("convert", ["to_sparse_csr", "to_sparse_csc", "to_mkldnn"])
+def test_every_layout_is_measured(convert):
+    tensor = random_tensor(4, 3)
+    assert measure_norm([getattr(tensor, convert)()]) == pytest.approx(reference(tensor))
+
+
+@pytest.mark.parametrize("size", [5, LARGE + ROW // 2])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int64, torch.uint16, torch.bool],
+)
+def test_eight_bit_floats_and_integers_count_by_their_value(dtype, size):
+    tensor = (torch.arange(size) % 2).to(dtype)
+    assert measure_norm([tensor]) == pytest.approx(math.sqrt(size // 2), rel=1e-7)
+    assert measure_norm([tensor, torch.ones(9)]) == pytest.approx(math.sqrt(size // 2 + 9))
+
+
+PACKED = [
+    getattr(torch, name)
+    for name in ("bits8", "uint4", "float4_e2m1fn_x2")
+    if hasattr(torch, name)  # torch gained them one by one
+]
+
+
+@pytest.mark.parametrize("dtype", PACKED, ids=str)
+def test_of_a_packed_type_the_norm_is_not_a_number(dtype):
+    assert math.isnan(measure_norm([torch.zeros(4, dtype=torch.uint8).view(dtype)]))
+
+
+def test_each_name_has_the_norm_of_its_tensor():
+    named = {"b": random_tensor(LARGE + 1), "a": random_tensor(3), "empty": torch.empty(0)}
+    norms = norm_by_name(named)
+    assert list(norms) == ["b", "a", "empty"]
+    assert norms == {name: pytest.approx(measure_norm([one])) for name, one in named.items()}
+    assert norm_by_name({}) == {}
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_of_a_plain_tensor_every_rank_has_an_equal_share(world_size):
+    tensors = [random_tensor(7), random_tensor(LARGE + 1)]
+    share = shard_share(tensors, world_size=world_size)
+    assert share * world_size == pytest.approx(measure_norm(tensors) ** 2, rel=1e-12)
+    assert not is_sharded(tensors)
+
+
+def test_outside_of_a_process_group_the_share_is_all():
+    assert shard_share([torch.full((4,), 2.0)]) == 16.0
+    assert shard_share([]) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_difference_is_that_of_exact_arithmetic(dtype):
+    ones, tiny = torch.ones(3, dtype=dtype), torch.full((3,), 2.0**-16).to(dtype)
+    [one, other] = subtract([ones, tiny], [tiny, tiny])
+    assert one.tolist() == [1 - 2.0**-16] * 3
+    assert other.tolist() == [0.0] * 3
+    assert (ones.tolist(), subtract([], [])) == ([1.0] * 3, [])
+
+
+def test_a_difference_may_be_of_two_types():
+    [one] = subtract([torch.full((2,), 1 + 2.0**-20)], [torch.ones(2, dtype=torch.bfloat16)])
+    assert one.tolist() == [2.0**-20] * 2

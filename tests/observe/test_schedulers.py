@@ -34,10 +34,10 @@ def test_a_book_without_schedulers_has_no_states():
 
 def test_schedulers_are_numbered_and_named_in_the_order_in_which_they_came():
     book, first, second = SchedulerBook(), make_step(), make_step()
-    book.add(second, interval="epoch", frequency=2)
-    book.add(first)
+    book.add(second, interval="epoch", frequency=2, optimizer=1)
+    book.add(first, optimizer=1)
     assert book.schedulers == [second, first]
-    assert book.identities(optimizer=1) == [
+    assert book.identities() == [
         SchedulerIdentity(
             id=number,
             class_path="torch.optim.lr_scheduler.StepLR",

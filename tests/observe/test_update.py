@@ -8,10 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 from torch.optim import lr_scheduler
 
 from tests.observe.listeners import hear
+from tests.observe.watched import norm_of, watching
+from traingen.observe.build import Options
 from traingen.observe.digests import combine_digests, digest_batch
 from traingen.observe.events import Listener
 from traingen.observe.listening import listening
@@ -41,7 +48,10 @@ class Loop:
         self.schedulers = SchedulerBook()
         self.records: list[Record] = []
         self.observer = UpdateObserver(
-            self.optimizer, emit=self.records.append, schedulers=self.schedulers, **options
+            [self.optimizer],
+            emit=self.records.append,
+            schedulers=self.schedulers,
+            options=Options(**options),
         )
 
     def begin(self, batch: Any = 1, *, epoch: int = 0, batch_idx: int = 0) -> None:
@@ -213,19 +223,50 @@ def clip_by_value(loop: Loop, value: float) -> None:
         clip_grad_value_(loop.parameters, value)
 
 
-@pytest.mark.parametrize("clip", MEASURED.values(), ids=MEASURED)
-def test_any_other_clip_has_both_norms_measured(clip):
+@pytest.mark.parametrize("name", MEASURED)
+def test_any_other_clip_has_both_norms_measured(name):
     loop = Loop()
     loop.begin()
     loop.backward()
-    clip(loop)
+    MEASURED[name](loop)
     used = torch.cat([p.grad for p in loop.parameters]).double().norm()
     record = loop.step()
     assert (record.grad_norm, record.grad_norm_source) == (13.0, "measured")
     assert record.grad_norm_clipped == pytest.approx(float(used), rel=1e-9)
     assert record.grad_norm_clipped < 13.0
     assert record.clipped is True
-    assert loop.observer.clip_coefficient is None
+    assert record.clip_coefficient == loop.observer.clip_coefficient
+    factors = {"infinity norm": 6 / 12, "1-norm": 1 / 19, "a superset": 2.5 / 85}
+    if name in factors:
+        assert record.clip_coefficient == pytest.approx(factors[name], rel=1e-6)
+    else:
+        assert record.clip_coefficient is None
+
+
+@pytest.mark.parametrize("which", ["both", "first"])
+def test_a_clip_in_two_calls_has_both_norms_measured(which):
+    loop = Loop()
+    own = loop.parameters if which == "both" else loop.parameters[:1]
+    loop.begin()
+    loop.backward()
+    with listening(hear(clip_entered=loop.observer.before_clip)):
+        clip_grads_with_norm_(own, 1.0, get_total_norm([p.grad for p in own]))
+    used = norm_of(loop.parameters)
+    record = loop.step()
+    assert (record.grad_norm, record.grad_norm_source) == (13.0, "measured")
+    assert record.grad_norm_clipped == pytest.approx(used, rel=1e-9)
+    assert record.clipped is True
+
+
+def test_a_clip_that_is_heard_by_its_inner_function_tells_the_norm_it_was_given():
+    loop = Loop()
+    loop.begin()
+    loop.backward()
+    with listening(hear(clip_entered=loop.observer.before_clip)):
+        clip_grads_with_norm_(loop.parameters, 100.0, torch.tensor(13.0))
+    record = loop.step()
+    assert (record.grad_norm, record.clipped) == (13.0, False)
+    assert record.grad_norm_clipped == 13.0
 
 
 def test_after_two_clips_the_norm_is_that_before_the_first():
@@ -250,6 +291,107 @@ def test_a_clip_of_other_gradients_is_not_ours():
     assert loop.observer.clip_coefficient == 1.0
 
 
+@pytest.mark.parametrize("clip_value", [2.0, 100.0])
+def test_a_clip_by_value_of_one_optimizers_gradients_is_only_its_own(clip_value):
+    mine, others = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in (mine, others)]
+    with watching(*optimizers) as watched:
+        watched.begin()
+        ((mine + others) * torch.tensor([3.0, 4.0])).sum().backward()
+        clip_grad_value_([mine], clip_value)
+        used = norm_of([mine])
+        for optimizer in optimizers:
+            optimizer.step()
+    first, second = watched.updates()
+    assert (first.grad_norm, first.grad_norm_clipped) == (5.0, pytest.approx(used, rel=1e-9))
+    assert first.clipped is (clip_value == 2.0)
+    assert (second.grad_norm, second.grad_norm_clipped, second.clipped) == (5.0, 5.0, False)
+    assert second.clip_coefficient == 1.0
+    assert watched.events == []
+
+
+EARLY = {
+    "by norm": (lambda p: clip_grad_norm_(p, 1.0), 1.0),
+    "by norm of an iterator": (lambda p: clip_grad_norm_(iter(p), 2.0), 2.0),
+    "in two calls": (lambda p: torch.nn.utils.clip_grad._clip_grads_with_norm_(p, 3.0, ONE), 3.0),
+}
+ONE = torch.ones(())
+
+
+@pytest.mark.parametrize(("clip", "limit"), EARLY.values(), ids=EARLY)
+def test_a_clip_before_any_backward_is_an_event_and_clips_nothing(clip, limit):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        for _ in watched.over(range(3)):
+            clip([parameter])
+            (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert watched.events == [("clip_without_gradients", {"optimizer": 0, "max_norm": limit})] * 3
+    assert [(u.grad_norm, u.grad_norm_clipped) for u in watched.updates()] == [(5.0, 5.0)] * 3
+    assert [u.clipped for u in watched.updates()] == [False] * 3
+
+
+def test_a_clip_by_value_of_nothing_is_told_and_refused_by_torch_as_ever():
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        watched.begin()
+        with pytest.raises(RuntimeError, match="empty"):
+            clip_grad_value_([parameter], 1.0)
+    with pytest.raises(RuntimeError, match="empty"):
+        clip_grad_value_([parameter], 1.0)
+    assert watched.events == [("clip_without_gradients", {"optimizer": None, "max_norm": None})]
+
+
+def test_a_clip_of_what_the_update_before_has_left_is_too_early():
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        for number in watched.over(range(2)):
+            if number:
+                clip_grad_norm_([parameter], 1.0)  # the gradients of the last update still stand
+                optimizer.zero_grad()
+            (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+            optimizer.step()
+    assert watched.events == [("clip_without_gradients", {"optimizer": 0, "max_norm": 1.0})]
+    assert [u.clipped for u in watched.updates()] == [False, False]
+
+
+def test_a_clip_between_two_backwards_of_an_update_is_an_event_and_the_sum_is_measured():
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        for number in watched.over(range(4)):
+            (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+            clip_grad_norm_([parameter], 1.0)
+            norm = norm_of([parameter])
+            if number % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+    early = ("clip_without_gradients", {"optimizer": 0, "max_norm": 1.0})
+    assert watched.events == [early] * 2
+    for update in watched.updates():
+        assert update.grad_norm == pytest.approx(6.0, rel=1e-5)  # 1 that was clipped, and 5
+        assert update.grad_norm_clipped == pytest.approx(norm, rel=1e-5)
+        assert (update.clipped, update.micro_batches) == (True, 2)
+
+
+def test_a_clip_once_an_update_after_its_last_backward_is_no_event():
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        for number in watched.over(range(4)):
+            (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+            if number % 2:
+                clip_grad_norm_([parameter], 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+    assert watched.events == []
+    assert [(u.grad_norm, u.clipped) for u in watched.updates()] == [(10.0, True)] * 2
+
+
 def test_a_clip_covers_parameters_without_gradients_too():
     loop = Loop()
     loop.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
@@ -270,11 +412,11 @@ def test_the_coefficient_is_that_of_the_last_update():
     assert loop.observer.clip_coefficient == 1.0
 
 
-def test_without_any_gradient_the_norm_is_0():
+def test_without_any_gradient_there_is_no_norm():
     loop = Loop()
     loop.begin()
     record = loop.step()
-    assert (record.grad_norm, record.clipped) == (0.0, False)
+    assert (record.grad_norm, record.grad_norm_source, record.clipped) == (None, None, False)
     assert (record.loss, record.objective) == (None, None)
 
 
@@ -456,7 +598,7 @@ def test_a_batch_without_content_is_said_once_and_training_goes_on():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     sink = MemorySink()
-    observer = UpdateObserver(optimizer, emit=sink.write, schedulers=SchedulerBook())
+    observer = UpdateObserver([optimizer], emit=sink.write, schedulers=SchedulerBook())
     with listening(_Applied(observer)):
         for _ in range(2):
             observer.begin([torch.ones(2), object()], epoch=0, batch_idx=0)

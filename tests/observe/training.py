@@ -1,8 +1,9 @@
-"""A small plain-torch training that has everything a careless listener could disturb."""
+"""Small plain-torch trainings that have everything a careless listener could disturb."""
 
 import hashlib
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -29,10 +30,16 @@ class Model(nn.Module):
         return self.layers(inputs).squeeze(1)
 
 
-def train(listeners: Iterable[Listener] = ()) -> dict[str, str]:
+Ended = dict[str, Any]  # what a training ended in, by name
+
+
+def train(
+    listeners: Iterable[Listener] = (), *, loop: Callable[[], Ended] | None = None
+) -> dict[str, str]:
     """Train from a fixed seed while `listeners` listen; return digests of all it ended in.
 
-    Dropout, BatchNorm, clipping, a scheduler ticked per update, a shuffled loader, a validation.
+    Without a `loop` of its own: dropout, BatchNorm, clipping, a scheduler ticked per update, a
+    shuffled loader, a validation.
     """
     random.seed(5)
     np.random.seed(5)
@@ -40,13 +47,26 @@ def train(listeners: Iterable[Listener] = ()) -> dict[str, str]:
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listening(listener))
-        return _train()
+        ended = (loop or _plain_loop)()
+    generators = {
+        "rng.python": random.getstate(),
+        "rng.numpy": np.random.get_state(),
+        "rng.torch": torch.get_rng_state(),
+    }
+    return {name: _digest(value) for name, value in (ended | generators).items()}
 
 
-def _train() -> dict[str, str]:
+def make_training() -> tuple[Model, DataLoader[Any]]:
     data = TensorDataset(torch.arange(SAMPLES), torch.randn(SAMPLES, 4))
-    loader = DataLoader(data, batch_size=BATCH, shuffle=True)
-    model = Model()
+    return Model(), DataLoader(data, batch_size=BATCH, shuffle=True)
+
+
+def loss_of(model: Model, inputs: torch.Tensor) -> torch.Tensor:
+    return (model(inputs) - inputs.sum(1)).square().mean()
+
+
+def _plain_loop() -> Ended:
+    model, loader = make_training()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=UPDATES + 1)
     order: list[int] = []
@@ -55,23 +75,73 @@ def _train() -> dict[str, str]:
         for index, inputs in loader:
             order += index.tolist()
             optimizer.zero_grad()
-            loss = (model(inputs) - inputs.sum(1)).square().mean()
-            loss.backward()
+            loss_of(model, inputs).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
             scheduler.step()
-        model.eval()
-        with torch.no_grad():
-            model(data.tensors[1])
+        _validate(model, loader)
+    return _state(model) | {
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "order": order,
+    }
+
+
+def loop_with_everything() -> Ended:
+    """Also AMP with a step that is left out, a second optimizer with a closure, two roots at once.
+
+    The body steps under a scaler, all but once; the last layer steps by LBFGS, every second batch.
+    """
+    model, loader = make_training()
+    body, head = model.layers[:-1], model.layers[-1]
+    first = torch.optim.AdamW(body.parameters(), lr=0.01)
+    second = torch.optim.LBFGS(head.parameters(), lr=0.05, max_iter=3)
+    scheduler = torch.optim.lr_scheduler.StepLR(first, 2, 0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+    order: list[int] = []
+    for epoch in range(EPOCHS):
+        model.train()
+        for number, (index, inputs) in enumerate(loader):
+            order += index.tolist()
+            first.zero_grad()
+            bad = (epoch, number) == (0, 1)
+            losses = [loss_of(model, inputs) * (math.inf if bad else 1.0), body(inputs).mean()]
+            torch.autograd.backward(scaler.scale(losses))
+            scaler.unscale_(first)
+            nn.utils.clip_grad_norm_(body.parameters(), 0.5)
+            nn.utils.clip_grad_value_(body.parameters(), 0.1)
+            scaler.step(first)
+            scaler.update()
+            if number % 2:
+
+                def closure(inputs: torch.Tensor = inputs) -> torch.Tensor:
+                    model.zero_grad(set_to_none=False)
+                    loss = loss_of(model, inputs)
+                    loss.backward()
+                    return loss
+
+                second.step(closure)
+            scheduler.step()
+        _validate(model, loader)
+    return _state(model) | {
+        "first": first.state_dict(),
+        "second": second.state_dict(),
+        "scaler": scaler.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "order": order,
+    }
+
+
+def _validate(model: Model, loader: DataLoader[Any]) -> None:
+    model.eval()
+    with torch.no_grad():
+        model(loader.dataset.tensors[1])
+
+
+def _state(model: Model) -> Ended:
     return {
-        **{f"model.{name}": _digest(value) for name, value in model.state_dict().items()},
-        **{f"gradient.{name}": _digest(p.grad) for name, p in model.named_parameters()},
-        "optimizer": _digest(optimizer.state_dict()),
-        "scheduler": _digest(scheduler.state_dict()),
-        "order": _digest(order),
-        "rng.python": _digest(random.getstate()),
-        "rng.numpy": _digest(np.random.get_state()),
-        "rng.torch": _digest(torch.get_rng_state()),
+        **{f"model.{name}": value for name, value in model.state_dict().items()},
+        **{f"gradient.{name}": p.grad for name, p in model.named_parameters()},
     }
 
 

@@ -150,9 +150,10 @@ def test_nonfinite_numbers_are_named_in_every_number_field(name: str) -> None:
         lr=[x, 0.5],
         amp_scale=x,
         hyper_parameters=[{"eps": x, "betas": [x, 0.5]}],
+        ema={"class_path": "Ema", "distance": x},
     )
     line = encode_line(record)
-    assert line.count(f'"{name}"'.encode()) == 10
+    assert line.count(f'"{name}"'.encode()) == 11
     assert repr(decode_line(line, where="x:1")) == repr(record)
 
 
@@ -186,6 +187,20 @@ def test_undecodable_arguments_are_escaped_instead_of_ending_the_run() -> None:
 def test_a_value_without_json_form_is_refused() -> None:
     with pytest.raises(RecordingError, match="RunRecord cannot be written as JSON"):
         encode_line(make_run(config={"model": object()}))
+
+
+def test_a_value_nested_too_deep_is_refused_on_both_ways() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(RecordingError, match="RunRecord cannot be written as JSON: it is nested"):
+        encode_line(make_run(config=deep))
+    for depth in (600, 900, 5000):
+        body = encode_line(make_update())[:-19].replace(
+            b'"lr":[0.001]', b'"lr":["NaN",' + b"[" * depth + b"]" * depth + b"]"
+        )
+        with pytest.raises(RecordingError, match="x:1: "):
+            decode_line(body + b',"crc":"%08x"}\n' % zlib.crc32(body), where="x:1")
 
 
 # ---- unknown fields -----------------------------------------------------------------------------

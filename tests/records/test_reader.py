@@ -7,11 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.records.make_golden import GOLDEN
-from tests.records.samples import golden_records, make_end, make_event, make_run, make_update
+from tests.records.make_golden import GOLDEN, GOLDEN_RESUMED, TORN, resumed_bytes
+from tests.records.samples import (
+    golden_records,
+    make_end,
+    make_event,
+    make_resumed,
+    make_run,
+    make_update,
+    resumed_records,
+)
 from traingen.errors import RecordingError
 from traingen.records import (
     EventRecord,
+    Fragment,
     Record,
     TornTail,
     UpdateRecord,
@@ -125,14 +134,22 @@ def test_a_file_that_does_not_open_with_a_run_line_is_refused(tmp_path: Path) ->
         read_recording(path)
 
 
-@pytest.mark.parametrize("numbers", [(1, 3), (1, 1), (2, 1)])
-def test_updates_that_do_not_follow_one_another_are_refused(
-    tmp_path: Path, numbers: tuple[int, int]
-) -> None:
-    path = write(tmp_path / "run.jsonl", make_run(), *map(make_update, numbers))
-    expected = f"must be {numbers[0] + 1}, got {numbers[1]}"
+@pytest.mark.parametrize("second", [1, 3])
+def test_updates_that_do_not_follow_one_another_are_refused(tmp_path: Path, second: int) -> None:
+    path = write(tmp_path / "run.jsonl", make_run(), make_update(1), make_update(second))
+    expected = f"must be 2, got {second}"
     with pytest.raises(RecordingError, match=rf":3: 'update' of optimizer 0 {expected}"):
         read_recording(path)
+
+
+def test_a_recording_may_begin_later_only_if_its_run_line_says_so(tmp_path: Path) -> None:
+    resumed = make_run(attempt=2, resumed=make_resumed(3))
+    for run, expected in ((make_run(), 1), (make_run(attempt=2), 1), (resumed, 4)):
+        right = write(tmp_path / "right.jsonl", run, make_update(expected))
+        assert [update.update for update in read_recording(right).updates] == [expected]
+        wrong = write(tmp_path / "wrong.jsonl", run, make_update(expected + 1))
+        with pytest.raises(RecordingError, match=f"must be {expected}, got {expected + 1}"):
+            read_recording(wrong)
 
 
 def test_each_optimizer_counts_for_itself(tmp_path: Path) -> None:
@@ -143,11 +160,135 @@ def test_each_optimizer_counts_for_itself(tmp_path: Path) -> None:
 
 
 def test_a_resume_counts_on_from_its_checkpoint(tmp_path: Path) -> None:
-    first = (make_run(), make_update(1), make_update(2), make_update(3), make_end())
-    second = (make_run(attempt=2), make_update(3), make_update(4))
-    recording = read_recording(write(tmp_path / "run.jsonl", *first, *second))
-    assert [update.update for update in recording.updates] == [1, 2, 3, 3, 4]
-    assert (recording.run.attempt, recording.end) == (1, None)
+    first = (make_run(), make_update(1), make_update(2), make_update(3, loss=9.0), make_end())
+    second = (make_run(attempt=2, resumed=make_resumed(2)), make_update(3), make_update(4))
+    path = write(tmp_path / "run.jsonl", *first, *second)
+    recording = read_recording(path)
+    assert [(u.update, u.loss) for u in recording.updates[2:]] == [(3, 2.3025 / 3), (4, 2.3025 / 4)]
+    assert [run.attempt for run in recording.runs] == [1, 2]
+    assert (recording.run, recording.end) == (first[0], None)
+    assert list(iter_records(path)) == [*first, *second]
+
+
+def test_an_attempt_without_checkpoint_begins_at_1(tmp_path: Path) -> None:
+    first = (make_run(), make_update(1))
+    path = write(tmp_path / "run.jsonl", *first, make_run(attempt=2), make_update(1, loss=9.0))
+    assert [update.loss for update in read_recording(path).updates] == [9.0]
+    write(path, *first, make_run(attempt=2), make_update(2))
+    with pytest.raises(RecordingError, match=":4: 'update' of optimizer 0 must be 1, got 2"):
+        read_recording(path)
+
+
+def test_an_optimizer_that_was_not_there_at_the_checkpoint_begins_at_1(tmp_path: Path) -> None:
+    run = make_run(attempt=2, resumed=make_resumed(2))
+    path = write(tmp_path / "run.jsonl", run, make_update(3), make_update(1, optimizer=1))
+    assert [(u.optimizer, u.update) for u in read_recording(path).updates] == [(0, 3), (1, 1)]
+
+
+def test_after_an_end_comes_a_later_attempt_or_a_segment_and_nothing_else(tmp_path: Path) -> None:
+    ended = (make_run(), make_update(1), make_end(updates=1))
+    segment = make_event(event="segment", update=1, details={"fit": 2})
+    path = write(tmp_path / "run.jsonl", *ended, segment, make_update(2), make_end(updates=2))
+    recording = read_recording(path)
+    assert [update.update for update in recording.updates] == [1, 2]
+    assert recording.end == make_end(updates=2)
+    for record in (make_update(2), make_event(), make_end()):
+        write(path, *ended, record)
+        with pytest.raises(RecordingError, match=r":4: after an end line must come a run line or"):
+            read_recording(path)
+
+
+def test_other_ranks_are_read_from_beside_rank_0(tmp_path: Path) -> None:
+    for name in ("updates.rank1.jsonl", "a.rank1.jsonl"):
+        write(tmp_path / name, make_run(rank=1))
+    for path in (tmp_path, tmp_path / "updates.rank0.jsonl", tmp_path / "a.jsonl"):
+        assert read_recording(path, rank=1).run.rank == 1
+        assert list(iter_records(path, rank=1)) == [make_run(rank=1)]
+    with pytest.raises(RecordingError, match=r"a\.rank2\.jsonl: no such recording"):
+        read_recording(tmp_path / "a.jsonl", rank=2)
+
+
+# ---- fragments ----------------------------------------------------------------------------------
+
+
+def test_the_golden_resumed_recording_is_read_as_it_was_meant() -> None:
+    assert GOLDEN_RESUMED.read_bytes() == resumed_bytes()
+    recording = read_recording(GOLDEN_RESUMED)
+    assert [(u.optimizer, u.update) for u in recording.updates] == [
+        (0, 1), (1, 1), (0, 2), (1, 2), (0, 4), (1, 5),
+    ]  # fmt: skip
+    (fragment,) = recording.fragments
+    assert (fragment.line, fragment.length) == (10, len(TORN) + 1)
+    written = [record for attempt in resumed_records() for record in attempt]
+    assert list(iter_records(GOLDEN_RESUMED)) == written
+
+
+LATER = (make_run(attempt=2, resumed=make_resumed(1)), make_update(2))
+WHOLE = encode_line(make_update(2, loss=9.0))
+
+
+def torn_before(path: Path, fragment: bytes, *later: Record) -> Path:
+    """A first attempt that was torn in `fragment`, ended by the newline of what came `later`."""
+    write(path, make_run(), make_update(1))
+    path.write_bytes(path.read_bytes() + fragment + b"\n" + b"".join(map(encode_line, later)))
+    return path
+
+
+@pytest.mark.parametrize("cut", [1, 30, len(WHOLE) // 2, len(WHOLE) - 3])
+def test_a_torn_line_before_a_later_attempt_is_a_fragment(tmp_path: Path, cut: int) -> None:
+    path = torn_before(tmp_path / "run.jsonl", WHOLE[:cut], *LATER)
+    recording = read_recording(path)
+    offset = len(encode_line(make_run()) + encode_line(make_update(1)))
+    assert recording.fragments == (Fragment(line=3, offset=offset, length=cut + 1),)
+    assert recording.updates == (make_update(1), make_update(2))
+    assert list(iter_records(path)) == [make_run(), make_update(1), *LATER]
+
+
+def test_a_block_of_zeros_from_a_power_failure_is_a_fragment(tmp_path: Path) -> None:
+    path = torn_before(tmp_path / "run.jsonl", b"\0" * 4096, *LATER)
+    assert [fragment.line for fragment in read_recording(path).fragments] == [3]
+
+
+def test_a_tail_that_lacked_only_its_newline_is_a_record_once_it_has_one(tmp_path: Path) -> None:
+    path = torn_before(tmp_path / "run.jsonl", WHOLE[:-1], *LATER)
+    recording = read_recording(path)
+    assert recording.fragments == ()
+    assert [s.last for s in recording.superseded] == [2]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [(), (make_update(2),), (make_event(),), (make_run(),), (make_run(attempt=2, run_id="ff"),)],
+    ids=["nothing", "update", "event", "same attempt", "another run"],
+)
+def test_a_torn_line_anywhere_else_is_damage(tmp_path: Path, later: tuple[Record, ...]) -> None:
+    path = torn_before(tmp_path / "run.jsonl", WHOLE[:30], *later)
+    with pytest.raises(RecordingError, match=r":3: a line must end in|:4: '(attempt|run_id)' must"):
+        read_recording(path)
+
+
+def test_a_damaged_whole_line_before_a_later_attempt_is_damage(tmp_path: Path) -> None:
+    damaged = WHOLE.replace(b"9.0", b"8.0")[:-1]
+    path = torn_before(tmp_path / "run.jsonl", damaged, *LATER)
+    with pytest.raises(RecordingError, match=r":3: 'crc' must be"):
+        read_recording(path)
+
+
+def test_a_file_torn_again_where_it_was_resumed_keeps_both_torn_lines(tmp_path: Path) -> None:
+    path = torn_before(tmp_path / "run.jsonl", WHOLE[:30])
+    opening = encode_line(LATER[0])[:40]
+    content = path.read_bytes()
+    path.write_bytes(content + opening)
+    recording = read_recording(path)
+    assert ([f.line for f in recording.fragments], recording.torn) == (
+        [3],
+        TornTail(line=4, offset=len(content), length=40),
+    )
+    path.write_bytes(content + opening + b"\n" + b"".join(map(encode_line, LATER)))
+    assert [fragment.line for fragment in read_recording(path).fragments] == [3, 4]
+    path.write_bytes(content + encode_line(make_update(2))[:40])  # opens nothing
+    with pytest.raises(RecordingError, match=":3: a line must end in"):
+        read_recording(path)
 
 
 @pytest.mark.parametrize("changes", [{"attempt": 1}, {"attempt": 2, "run_id": "ff"}])

@@ -71,9 +71,11 @@ def test_a_path_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_of_two_sinks_on_one_path_the_second_is_refused(tmp_path: Path) -> None:
     with JsonlSink(tmp_path) as first:
-        with pytest.raises(RecordingError, match="this one exists"):
+        with pytest.raises(RecordingError, match="is being written by another recorder"):
             JsonlSink(tmp_path)
         first.write(make_run())
+    with pytest.raises(RecordingError, match="this one exists"):
+        JsonlSink(tmp_path)
     assert list(iter_records(tmp_path)) == [make_run()]
 
 
@@ -95,10 +97,11 @@ def test_overwrite_moves_the_old_files_aside(tmp_path: Path) -> None:
     }
 
 
-def test_a_path_that_cannot_be_made_is_an_error_with_its_cause(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["file", "file/run"])
+def test_a_path_that_cannot_be_made_is_an_error_with_its_cause(tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match=r"updates\.rank0\.jsonl: cannot be created") as caught:
-        JsonlSink(tmp_path / "file" / "run")
+        JsonlSink(tmp_path / folder)
     assert isinstance(caught.value.__cause__, OSError)
 
 

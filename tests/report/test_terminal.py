@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lockstep.results import make_comparison, make_difference, make_mode, make_summary
+from tests.compare.results import make_comparison, make_difference, make_mode, make_summary
 from traingen.compare.gates import Gates
 from traingen.compare.order import CAUSAL_ORDER
+from traingen.compare.summary import ModeResult
 from traingen.lockstep.result import judge
-from traingen.lockstep.summary import ModeResult
-from traingen.report.terminal import WIDTH, render_lockstep
+from traingen.report.layout import WIDTH
+from traingen.report.terminal import render_lockstep
 
 GATES = Gates.of_numbers(gradients={"rtol": 1e-5, "atol": 1e-7})
 LONG = "optimizer_state.exp_avg_sq.network.encoder.transformers.0.shared.0.norm.norm.weight.more"

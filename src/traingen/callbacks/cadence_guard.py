@@ -28,7 +28,8 @@ from traingen.callbacks.cadence_checks import (
 from traingen.callbacks.cadence_run import CadenceRun
 from traingen.compare.findings import Finding
 from traingen.errors import CadenceViolation, CadenceWarning, ConfigError
-from traingen.observe.torch_hooks import Remove, forget_unfinished_step
+from traingen.observe.hooking import Remove
+from traingen.observe.torch_hooks import forget_unfinished_step
 
 WRITE_STEP_IN_FIT = "Add lr_scheduler_config: {interval: step} beside lr_scheduler."
 WRITE_STEP_IN_CLI = (

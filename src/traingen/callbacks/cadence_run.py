@@ -14,9 +14,9 @@ from traingen.cadence.rates import RateWatch
 from traingen.cadence.schedule import Schedule
 from traingen.cadence.ticks import TickWatch
 from traingen.observe.events import Listener
+from traingen.observe.hooking import Remove
 from traingen.observe.listening import start_listening
 from traingen.observe.optimizers import rates_of
-from traingen.observe.torch_hooks import Remove
 
 
 class CadenceRun(Listener):

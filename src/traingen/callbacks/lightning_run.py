@@ -83,6 +83,11 @@ def schedules_of(trainer: pl.Trainer, entries: Iterable[Entry]) -> list[Schedule
     return schedules
 
 
+def optimizers_of(trainer: pl.Trainer) -> list[Any]:
+    """Those that configure_optimizers returned; for none Lightning stands in an empty one."""
+    return [one for one in trainer.optimizers if one.param_groups]
+
+
 def index_of(optimizers: Iterable[Any], wanted: Any) -> int:
     """The position of `wanted` itself among `optimizers`."""
     return next(index for index, one in enumerate(optimizers) if one is wanted)

@@ -2,58 +2,82 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import time
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from traingen.callbacks.attendance import notice_evicted
-from traingen.callbacks.guest import unwrap
+from traingen.callbacks.begin_state import BeginState
+from traingen.callbacks.followed_schedulers import FollowedSchedulers
+from traingen.callbacks.lightning_run import is_a, optimizers_of
+from traingen.callbacks.loss_terms import hear_terms
 from traingen.callbacks.mirror import Mirror
-from traingen.observe.environment import describe_run
-from traingen.observe.events import Clip, Listener
+from traingen.callbacks.own_clip import watch_own_clip
+from traingen.callbacks.place import Place, resumed_place
+from traingen.callbacks.recorder_ear import RecorderEar
+from traingen.callbacks.run_line import describe_fit, observed_fields
+from traingen.callbacks.saved_weights import digest_saved, saved_weights
+from traingen.callbacks.step_count import StepCount, counted_calls
+from traingen.observe.build import Options
+from traingen.observe.hooking import Remove, all_of
 from traingen.observe.listening import start_listening
-from traingen.observe.optimizers import class_path, identify_optimizer
+from traingen.observe.moments import digest_parameters
+from traingen.observe.norms import is_sharded
+from traingen.observe.optimizers import class_path, parameters_of
+from traingen.observe.probes import StateProbe, check_probes
 from traingen.observe.rng import GENERATORS
-from traingen.observe.schedulers import SchedulerBook
-from traingen.observe.torch_hooks import Remove, forget_unfinished_step
-from traingen.observe.update import UpdateObserver
-from traingen.records import JsonlSink, RunRecord, Sink
-
-OBSERVES = [
-    "update", "optimizer", "global_step", "epoch", "batch_idx", "micro_batches", "loss",
-    "objective", "divisor", "grad_norm", "grad_norm_source", "grad_norm_clipped", "clipped", "lr",
-    "hyper_parameters", "scheduler",
-]  # fmt: skip
+from traingen.observe.torch_hooks import forget_unfinished_step
+from traingen.observe.update import NOT_SHOWN, UpdateObserver
+from traingen.records import RunRecord, Sink
+from traingen.records.guard import GuardedSink
 
 
 class StepRecorder(pl.Callback):
     """Write one line per completed `optimizer.step()`: loss, norms, rates, schedulers, RNG, batch.
 
-    The line is written inside the optimizer's outermost post-hook, so that it is on disk before
-    the next batch begins. `lr` is the rate this update used; `scheduler` and `rng` are as found
-    when its first micro-batch was handed to the loop. Training with the callback and without it
-    ends in the same bits.
+    The line is written inside the optimizer's outermost post-hook, so that it is in the file before
+    the next batch begins. `lr` is the rate this update used; `scheduler`, `rng`, `ema` and samplers
+    are as found when its first micro-batch was handed to the loop. Training with the callback and
+    without it ends in the same bits.
 
-    It records automatic optimization with one optimizer, accumulation and clipping.
+    Every loop of Lightning is recorded: accumulation, clipping, several optimizers, manual
+    optimization, closures that are evaluated several times, AMP, averaged weights, several ranks. A
+    step that AMP leaves out is an event and no update. A fit that loads a checkpoint of a recorded
+    run continues its recording as the next attempt; a second fit of one trainer goes on in the same
+    recording.
 
     Args:
         path: the recording: a file that ends in `.jsonl`, or a folder for
-            `updates.rank<r>.jsonl`. Must not exist yet.
+            `updates.rank<r>.jsonl`. Must not exist yet, unless this very run is resumed.
         overwrite: move an existing file aside (it is never deleted) instead of refusing.
         rng: random generators whose state is digested at each update, of `python`, `numpy`,
             `torch`.
         digest_batches: digest the content of every batch on the CPU.
         mirror: also send loss, objective, norms and rates of every update to the trainer's
-            loggers, as `traingen/loss` and so on; `log_every_n_steps` does not thin them out.
+            loggers, as `traingen/loss` and so on, those of a second optimizer as
+            `traingen/optimizer-1/loss`; `log_every_n_steps` does not thin them out.
+        on_write_error: what a line that cannot be written does, once the batch is done: `raise`
+            ends the training with RecordingError, `warn` lets it go on without recording.
+        times: write the seconds of each update, and those its data was waited for, to
+            `times.jsonl` beside the recording.
+        layer_norms: also the gradient norm of every parameter.
+        update_ratios: also, for every parameter, the norm of its change divided by its norm; keeps
+            a copy of the parameters.
+        moment_norms: also the norm over all parameters of each kind of optimizer state.
+        digest_parameters: also a digest of the parameters after every update, and at checkpoints.
+        probes: further values of the training's own state, each recorded under its name.
 
     Raises:
-        MisconfigurationException: at fit start, for a loop that this callback cannot record.
-        RecordingError: at fit start, if `path` exists and `overwrite` is off.
+        MisconfigurationException, ConfigError: an argument has a value that it cannot have.
+        RecordingError: at fit start, if `path` exists and `overwrite` is off, or nothing can be
+            written there; during training, by `on_write_error`.
 
     Example::
 
@@ -67,25 +91,42 @@ class StepRecorder(pl.Callback):
         rng: Sequence[str] = ("torch",),
         digest_batches: bool = True,
         mirror: bool = False,
+        on_write_error: Literal["raise", "warn"] = "raise",
+        times: bool = True,
+        layer_norms: bool = False,
+        update_ratios: bool = False,
+        moment_norms: bool = False,
+        digest_parameters: bool = False,
+        probes: Sequence[StateProbe] = (),
     ) -> None:
         unknown = [name for name in rng if name not in GENERATORS]
         if unknown:
             raise MisconfigurationException(
                 f"StepRecorder(rng=…) expects names of {list(GENERATORS)}, got {unknown[0]!r}."
             )
-        self.settings = {
-            "path": path, "overwrite": overwrite, "rng": list(rng),
-            "digest_batches": digest_batches, "mirror": mirror,
+        if on_write_error not in ("raise", "warn"):
+            raise MisconfigurationException(
+                f"StepRecorder(on_write_error=…) expects 'raise' or 'warn', got {on_write_error!r}."
+            )
+        self.settings: dict[str, Any] = {
+            "path": str(path), "overwrite": overwrite, "rng": list(rng),
+            "digest_batches": digest_batches, "mirror": mirror, "on_write_error": on_write_error,
+            "times": times, "layer_norms": layer_norms, "update_ratios": update_ratios,
+            "moment_norms": moment_norms, "digest_parameters": digest_parameters,
         }  # fmt: skip
-        self._path = str(path)
-        self._overwrite = overwrite
-        self._rng = tuple(rng)
-        self._digest_batches = digest_batches
-        self._mirrors = mirror
-        self._mirror: Mirror | None = None
+        check_probes(probes)
+        self._probes = tuple(probes)
         self._given_sink: Sink | None = None
+        self._hears_terms = True
+        self._place = Place()
         self._sink: Sink | None = None
+        self._guard: GuardedSink | None = None
+        self._reported: Exception | None = None  # the failure of a write that was told
+        self._mirror: Mirror | None = None
         self._remove: Remove | None = None
+        self._schedulers: FollowedSchedulers | None = None
+        self._steps: StepCount | None = None
+        self._renews_statistics = False  # in the epoch that averaging adds for batch norms
         self.observer: UpdateObserver | None = None
         self.seed_source = "PL_GLOBAL_SEED"  # a command line that seeds knows more
 
@@ -93,66 +134,140 @@ class StepRecorder(pl.Callback):
     def to_sink(
         cls, sink: Sink, *, rng: Sequence[str] = GENERATORS, mirror: bool = False
     ) -> StepRecorder:
-        """Return a recorder that hands its records to `sink` and writes no file itself."""
-        recorder = cls(path=f"<{type(sink).__name__}>", rng=rng, mirror=mirror)
+        """Return a recorder that hands its records to `sink` and writes no file itself.
+
+        What `sink` raises passes through; the loss has the terms that `observer.term` is given.
+        """
+        recorder = cls(path=f"<{type(sink).__name__}>", rng=rng, mirror=mirror, times=False)
         recorder._given_sink = sink
+        recorder._hears_terms = False
         return recorder
 
     @property
     def state_key(self) -> str:
         """Distinguishes several recorders in one checkpoint."""
-        return self._generate_state_key(path=self._path)
+        return self._generate_state_key(path=self.settings["path"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint says of the recording: no update that its file does not hold."""
+        if self._guard is None:
+            return {}
+        # after the end too: a last checkpoint comes then
+        completed = (
+            self._place.updates if self.observer is None else self.observer.updates_by_optimizer
+        )
+        held = [self._guard.held.get(index, 0) for index in range(len(completed))]
+        return {
+            "run_id": self._place.run_id, "attempt": self._place.attempt,
+            "updates": held, "completed": list(completed),
+        }  # fmt: skip
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note of which run the training is the next attempt."""
+        if trainer.state.fn == "fit":
+            self._place = resumed_place(checkpoint, key=self.state_key, source=trainer.ckpt_path)
+            self._place.trainer = weakref.ref(trainer)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Notice if the model has evicted one of our callbacks."""
         if stage == "fit":
             notice_evicted(self, trainer, pl_module)
+            if not self._place.continues(trainer):
+                self._place, self._guard = Place(trainer=weakref.ref(trainer)), None
+            self._place.resumed = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse what cannot be recorded, open the recording and write its `run` line."""
-        check_loop(trainer, pl_module)
-        optimizer = trainer.optimizers[0]
-        schedulers = SchedulerBook()
-        for config in trainer.lr_scheduler_configs:
-            schedulers.add(
-                config.scheduler,
-                interval=config.interval,
-                frequency=config.frequency,
+        """Open the recording, or refuse to: nothing has been trained yet."""
+        if pl_module.automatic_optimization and not optimizers_of(trainer):
+            raise MisconfigurationException(
+                "StepRecorder records updates of optimizers, found no optimizer: remove the "
+                "callback for this run."
             )
-        self._sink = self._given_sink or JsonlSink(
-            Path(self._path), rank=trainer.global_rank, overwrite=self._overwrite
-        )
-        if self._mirrors:
-            self._sink = self._mirror = Mirror(self._sink)
+        late = trainer.strategy.restore_checkpoint_after_setup
+        if not late:  # else neither whether a run is resumed is known yet, nor which
+            self._open(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the `run` line, once the loader is made and a checkpoint restored, and listen."""
+        if self._sink is None:
+            self._open(trainer)
+        assert self._sink is not None
+        state = BeginState(trainer, pl_module, self._probes)
+        self._schedulers = FollowedSchedulers(trainer)
+        self._renews_statistics = False
+        guard = self._guard
+        run = None if self._place.goes_on else self._run_line(trainer, state)
         self.observer = UpdateObserver(
-            optimizer,
+            optimizers_of(trainer),
             emit=self._sink.write,
-            schedulers=schedulers,
-            generators=self._rng,
-            digest_batches=self._digest_batches,
+            schedulers=self._schedulers.book,
+            options=self._options(trainer, pl_module),
+            read_state=state.read,
+            updates=self._place.updates,
+            clock=time.perf_counter,
+            emit_times=None if guard is None else guard.write_times,
         )
-        self._sink.write(self._describe(trainer, optimizer, schedulers))
-        self._remove = start_listening(_Ear(trainer, optimizer, self.observer, schedulers))
+        self.observer.watch_scaler(getattr(trainer.precision_plugin, "scaler", None))
+        self._steps = StepCount(counted_calls(trainer), automatic=pl_module.automatic_optimization)
+        self._describe(trainer, state, run)
+        ear = RecorderEar(self.observer, self._schedulers.book, self._steps)
+        removes = [
+            start_listening(ear),
+            self._schedulers.close,
+            watch_own_clip(trainer, pl_module, self.observer.complete),
+        ]
+        if self._hears_terms:
+            removes.append(hear_terms(trainer, self.observer.term))
+        self._remove = all_of(removes)
+        self._report_failure(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Drop a window that the last epoch left open: its gradients are zeroed at batch 0."""
         if self.observer is not None:
-            self.observer.drop_window()
+            self.observer.idle()
+            if pl_module.automatic_optimization:
+                self.observer.drop_window()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Begin: the micro-batch is handed to the loop."""
-        if self.observer is not None:
-            forget_unfinished_step()
-            self.observer.begin(batch, epoch=trainer.current_epoch, batch_idx=batch_idx)
+        if self.observer is None or self._schedulers is None:
+            return
+        forget_unfinished_step()
+        for swapped in self._schedulers.follow():
+            self.observer.event("scheduler_swapped", swapped)
+        self._settle()
+        if trainer.fit_loop._skip_backward and batch_idx == 0:  # averaging has reset its statistics
+            self._renews_statistics = True
+            self._event(trainer, "batch_norm_epoch", buffers=_digest_buffers(pl_module))
+        loop = trainer.fit_loop.epoch_loop
+        automatic = pl_module.automatic_optimization
+        fetches_itself = is_a(trainer.fit_loop._data_fetcher, "_DataLoaderIterDataFetcher")
+        self.observer.begin(
+            NOT_SHOWN if fetches_itself else batch,  # else it is the one before
+            epoch=trainer.current_epoch,
+            batch_idx=None if fetches_itself else batch_idx,
+            total_batch_idx=loop.total_batch_idx,
+            batches_that_stepped=loop._batches_that_stepped,
+            divisor=trainer.accumulate_grad_batches if automatic else None,
+        )
 
     def on_before_backward(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor
     ) -> None:
-        """Root: `loss` is already divided by the accumulation (Lightning's automatic loop)."""
-        if self.observer is not None:
-            self.observer.root(loss, divisor=trainer.accumulate_grad_batches)
+        """The loss of automatic optimization; a module may differentiate more than that."""
+        if self.observer is not None and pl_module.automatic_optimization:
+            self.observer.loss(loss)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Lightning is about to step `optimizer`; what it does not announce, it does not count."""
+        if self.observer is not None and self._steps is not None:
+            self._steps.announce(self.observer.index_of(optimizer))
 
     def on_train_batch_end(
         self,
@@ -162,109 +277,181 @@ class StepRecorder(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Mirror: at the step of this batch's own metrics, which Lightning logs next."""
-        if self._mirror is not None:
+        """Compare the counts of steps, mirror, and say if the recording has failed."""
+        if self.observer is None:
+            return
+        left_out = self._settle()
+        if left_out or not pl_module.automatic_optimization:
+            self.observer.leave_out()
+        if self._mirror is not None:  # at the step of this batch's own metrics, logged next
             step = trainer.fit_loop.epoch_loop._batches_that_stepped
             self._mirror.send(trainer.loggers, step=step)
+        self._report_failure(trainer)
+        if self.observer is not None:
+            self.observer.idle()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """A validation within the training is an event."""
+        if self.observer is not None and not trainer.sanity_checking:
+            self._event(trainer, "validation")
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """What follows is waiting for data again."""
+        if self.observer is not None:
+            self.observer.idle()
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """A checkpoint is an event: with the updates it holds and, if asked, its digest."""
+        if self.observer is not None:
+            weights: tuple[Mapping[str, Any] | None, ...] = (None, None)
+            if self.settings["digest_parameters"]:
+                weights = saved_weights(checkpoint, trainer.callbacks)  # type: ignore[attr-defined]
+            live, averaged = (
+                None if state is None else digest_saved(state, pl_module, trainer.optimizers)
+                for state in weights
+            )
+            self._event(
+                trainer,
+                "checkpoint",
+                updates=self.observer.updates_by_optimizer,
+                parameters=live,
+                averaged=averaged,
+            )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """End: every tick and validation of the last update is done."""
-        self._close("finished")
+        if self.observer is not None and self._renews_statistics:
+            self._event(trainer, "batch_norm_epoch_end", buffers=_digest_buffers(pl_module))
+        self._close("stopped" if trainer.should_stop else "finished")
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say if the end could not be recorded, when all others have ended the training."""
+        self._report_failure(trainer)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """End: training raised."""
-        interrupted = isinstance(exception, KeyboardInterrupt)
-        self._close("interrupted" if interrupted else "exception", message=repr(exception))
+        """End: training raised, or was told to end."""
+        told = isinstance(exception, KeyboardInterrupt) or is_a(exception, "SIGTERMException")
+        self._close("interrupted" if told else "exception", message=repr(exception))
+        error = None if self._guard is None else self._guard.error
+        if error is not None and error is not self._reported:
+            self._reported = error
+            _warn(f"traingen: the recording has failed as well. {error}")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close what a run that ended otherwise has left open."""
         self._close("stopped")
 
-    def _describe(
-        self, trainer: pl.Trainer, optimizer: torch.optim.Optimizer, schedulers: SchedulerBook
-    ) -> RunRecord:
-        seed = os.environ.get("PL_GLOBAL_SEED")
-        observes = list(OBSERVES)
-        observes += ["rng", "rng_after"] if self._rng else []
-        observes += ["batch"] if self._digest_batches else []
-        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-        return describe_run(
-            observes=observes,
-            optimizers=[identify_optimizer(optimizer, index=0)],
-            schedulers=schedulers.identities(),
-            seed=None if seed is None else int(seed),
-            seed_source=None if seed is None else self.seed_source,
-            clipping={"value": clip, "algorithm": algorithm.value if algorithm else "norm"}
-            if clip
-            else None,
-            accumulation=trainer.accumulate_grad_batches,
-            precision=str(trainer.precision),
+    def _open(self, trainer: pl.Trainer) -> None:
+        if self._given_sink is None:
+            self._sink = self._guard = self._place.open(
+                Path(self.settings["path"]),
+                rank=trainer.global_rank,
+                overwrite=self.settings["overwrite"],
+                times=self.settings["times"],
+            )
+        else:
+            self._sink = self._given_sink
+        if self.settings["mirror"]:
+            self._sink = self._mirror = Mirror(self._sink)
+
+    def _options(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Options:
+        names = ("digest_batches", "digest_parameters", "layer_norms", "update_ratios")
+        return Options(
+            generators=tuple(self.settings["rng"]),
+            moment_norms=self.settings["moment_norms"],
+            names={id(p): name for name, p in pl_module.named_parameters()},
             world_size=trainer.world_size,
-            rank=trainer.global_rank,
-            callbacks=[class_path(unwrap(one)) for one in trainer.callbacks],  # type: ignore[attr-defined]
+            only_whole_terms=not pl_module.automatic_optimization,
+            flat_shards=is_a(trainer.strategy, "FSDPStrategy"),
+            **{name: self.settings[name] for name in names},
         )
+
+    def _describe(self, trainer: pl.Trainer, state: BeginState, run: RunRecord | None) -> None:
+        """Write the `run` line, or without one that another fit of this run begins."""
+        assert self.observer is not None and self._sink is not None
+        self._place.fits += 1
+        if run is None:
+            self._event(
+                trainer,
+                "segment",
+                fit=self._place.fits,
+                max_epochs=trainer.max_epochs,
+                max_steps=trainer.max_steps,
+                optimizers=[class_path(one) for one in optimizers_of(trainer)],
+                schedulers=[class_path(c.scheduler) for c in trainer.lr_scheduler_configs],
+            )
+        else:
+            self._sink.write(run)
+        if state.averaging is not None:
+            self.observer.event("averaging", state.averaging)
+
+    def _run_line(self, trainer: pl.Trainer, state: BeginState) -> RunRecord:
+        assert self._schedulers is not None
+        return describe_fit(
+            trainer,
+            place=self._place,
+            schedulers=self._schedulers.book.identities(),
+            observes=observed_fields(
+                self.settings,
+                terms=self._hears_terms,
+                probes=bool(self._probes),
+                sharded=is_sharded(p for o in trainer.optimizers for p in parameters_of(o)),
+            ),
+            loader=state.loader,
+            seed_source=self.seed_source,
+        )
+
+    def _settle(self) -> bool:
+        """Write events for steps and updates that do not agree; whether the loop counts more."""
+        if self.observer is None or self._steps is None:
+            return False
+        events = list(self._steps.settle())
+        for name, details in events:
+            self.observer.event(name, details)
+        return any(name == "counted_without_update" for name, _ in events)
+
+    def _event(self, trainer: pl.Trainer, name: str, **details: Any) -> None:
+        assert self.observer is not None
+        place = {"global_step": trainer.global_step, "epoch": trainer.current_epoch}
+        self.observer.event(name, place | details)
+
+    def _report_failure(self, trainer: pl.Trainer) -> None:
+        """Raise what has kept a line from being written, or warn; the loop is whole here."""
+        error = None if self._guard is None else self._guard.error
+        if error is None or error is self._reported:
+            return
+        self._reported = error
+        if self.settings["on_write_error"] == "raise":
+            self._close("exception", message=str(error))
+            raise error
+        # It goes on being observed: a checkpoint must know how many updates there were.
+        _warn(f"traingen: the training goes on without being recorded. {error}")
 
     def _close(self, reason: str, *, message: str | None = None) -> None:
         """Take the hooks out first: nothing may be recorded into a closed sink."""
         if self._remove is not None:
             self._remove()
+        self._settle()
         sink, observer = self._sink, self.observer
         self._remove = self._sink = self._mirror = self.observer = None
-        if sink is not None and observer is not None:
-            try:
+        if sink is None:
+            return
+        try:
+            if observer is not None:
+                self._place.updates = observer.updates_by_optimizer
                 observer.close(reason, message=message)
-            finally:
-                sink.close()
+        finally:
+            sink.close()
 
 
-class _Ear(Listener):
-    """Hears the updates of one trainer's optimizer."""
-
-    def __init__(
-        self,
-        trainer: pl.Trainer,
-        optimizer: torch.optim.Optimizer,
-        observer: UpdateObserver,
-        schedulers: SchedulerBook,
-    ) -> None:
-        self._trainer = trainer
-        self._optimizer = optimizer
-        self._observer = observer
-        self._schedulers = schedulers
-
-    def clip_entered(self, clip: Clip) -> None:
-        self._observer.before_clip(clip)
-
-    def scheduler_ticked(self, scheduler: torch.optim.lr_scheduler.LRScheduler) -> None:
-        self._schedulers.tick(scheduler)
-
-    def step_applied(self, optimizer: torch.optim.Optimizer) -> None:
-        if optimizer is self._optimizer:  # Lightning counts the step after this hook
-            self._observer.applied(global_step=self._trainer.global_step + 1)
+def _warn(message: str) -> None:
+    """Warn on every rank: each writes a file of its own."""
+    warnings.warn(message, stacklevel=2)
 
 
-def check_loop(trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-    """Raise for a loop whose updates this recorder would misstate.
-
-    Raises:
-        MisconfigurationException: manual optimization, no or several optimizers, LBFGS, or
-            gradient scaling.
-    """
-    if not pl_module.automatic_optimization:
-        found = "manual optimization"
-    elif not any(optimizer.param_groups for optimizer in trainer.optimizers):
-        found = "no optimizer"  # Lightning stands in one without parameters
-    elif len(trainer.optimizers) != 1:
-        found = f"{len(trainer.optimizers)} optimizers"
-    elif isinstance(trainer.optimizers[0], torch.optim.LBFGS):
-        found = "LBFGS, which evaluates its closure several times per update"
-    elif getattr(trainer.precision_plugin, "scaler", None) is not None:
-        found = "a GradScaler, which skips updates"
-    else:
-        return
-    raise MisconfigurationException(
-        "StepRecorder records automatic optimization with one optimizer and without gradient "
-        f"scaling, found {found}: remove the callback for this run."
-    )
+def _digest_buffers(pl_module: pl.LightningModule) -> str:
+    return digest_parameters(pl_module.buffers())

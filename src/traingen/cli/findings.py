@@ -3,18 +3,18 @@
 import argparse
 import difflib
 import json
-import os
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 
 from traingen.cadence.kinds import KINDS as CADENCE
+from traingen.cli.output import write_text
 from traingen.compare.causes import KINDS as LOCKSTEP
 from traingen.compare.findings import FindingKind
 from traingen.errors import ConfigError
+from traingen.judge.kinds import KINDS as RECORD
 from traingen.report.findings import render_kinds
 
-KINDS = (*CADENCE, *LOCKSTEP)
+KINDS = (*CADENCE, *RECORD, *LOCKSTEP)
 CATALOG = {kind.id: kind for kind in KINDS}
 
 
@@ -55,12 +55,3 @@ def find_kinds(ids: Iterable[str]) -> tuple[FindingKind, ...]:
                 f"'traingen findings' lists them all."
             )
     return tuple(CATALOG[name] for name in names)
-
-
-def write_text(text: str) -> None:
-    """Print `text` as far as anybody reads it: `traingen findings | head` is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # what is left in the buffer goes nowhere, or the interpreter would complain at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

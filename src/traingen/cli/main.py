@@ -82,6 +82,21 @@ COMMANDS = (
         module="traingen.cli.lockstep",
     ),
     Command(
+        name="show",
+        help="say what a recording holds, and what is wrong with it",
+        module="traingen.cli.show",
+    ),
+    Command(
+        name="tail",
+        help="print the updates of a recording as they are written",
+        module="traingen.cli.tail",
+    ),
+    Command(
+        name="compare",
+        help="compare two recordings update by update",
+        module="traingen.cli.compare",
+    ),
+    Command(
         name="findings",
         help="say what each finding means and what to do about it",
         module="traingen.cli.findings",

@@ -25,6 +25,14 @@ LENGTH = FindingKind(
     fix="Compare epochs, drop_last, limits of batches and early stopping.",
     example="Trainer(max_epochs=9) where the original trains 10 epochs",
 )
+ORDER = FindingKind(
+    id="TG-LOCKSTEP-ORDER",
+    severity="error",
+    title="optimizers that take turns in another order",
+    meaning="The optimizers do not step in the same order.",
+    fix="Compare which of them steps first in a batch, and how often each does.",
+    example="the discriminator steps before the generator, the original: after it",
+)
 EXCUSED = FindingKind(
     id="TG-LOCKSTEP-EXCUSED",
     severity="warning",
@@ -56,6 +64,13 @@ _CAUSES = (
         meaning="The samplers hold different state.",
         fix="Compare history, weights and active branch.",
         example="an importance sampler of timesteps fed with the mean loss, not each sample's",
+    ),
+    _cause(
+        "user",
+        title="state of your own that differs",
+        meaning="A probe read different values.",
+        fix="Compare what each side does with this state between two updates, and when.",
+        example="a temperature that cools per epoch, the original's: per update",
     ),
     _cause(
         "scaler",
@@ -178,7 +193,7 @@ _CAUSES = (
         example="BatchNorm1d(8, momentum=0.9)  # the original's 0.9 is the share kept: torch's 0.1",
     ),
 )
-KINDS = (*_CAUSES, LENGTH, EXCUSED)
+KINDS = (*_CAUSES, LENGTH, ORDER, EXCUSED)
 _BY_ID = {kind.id: kind for kind in _CAUSES}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traingen.compare.order import causal_rank
@@ -39,6 +40,10 @@ class Comparison:
     nonfinite: tuple[str, ...] = field(
         default=()
     )  # systems whose loss or gradient norm is not finite
+    reported: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of `compared`: values that no limit can judge
+    allowed: tuple[str, ...] = ()  # quantities that one side's clip computed less accurately
 
     @property
     def left(self) -> tuple[Difference, ...]:
@@ -49,13 +54,17 @@ class Comparison:
 def combine_comparisons(first: Comparison, second: Comparison) -> Comparison:
     """Join two comparisons of the same update."""
     differences = sorted((*first.differences, *second.differences), key=lambda d: d.rank)
-    return Comparison(
-        update=first.update,
-        compared={
-            quantity: first.compared.get(quantity, 0) + second.compared.get(quantity, 0)
-            for quantity in dict.fromkeys((*first.compared, *second.compared))
-        },
+    return replace(
+        first,
+        compared=add_counts(first.compared, second.compared),
         differences=tuple(differences),
-        loss_relative=first.loss_relative,
-        nonfinite=first.nonfinite,
+        reported=add_counts(first.reported, second.reported),
+        allowed=tuple(dict.fromkeys((*first.allowed, *second.allowed))),
     )
+
+
+def add_counts(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    """How many of each name both hold together."""
+    return {
+        name: first.get(name, 0) + second.get(name, 0) for name in dict.fromkeys((*first, *second))
+    }

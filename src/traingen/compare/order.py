@@ -7,7 +7,7 @@ previous update, so it ranks before everything of this one.
 from __future__ import annotations
 
 CAUSAL_ORDER = (
-    "tail.scheduler", "tail.ema", "tail.sampler", "tail.scaler", "tail.rng",
+    "tail.scheduler", "tail.ema", "tail.sampler", "tail.user", "tail.scaler", "tail.rng",
     "batch", "rng", "prepared_inputs", "forward", "loss_terms", "objective",
     "optimizer", "gradients", "grad_norm", "clipping", "lr", "hyper_parameters",
     "optimizer_state", "parameters", "buffers",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from traingen.compare.differences import Difference
+from traingen.compare.differences import Comparison, Difference
 from traingen.compare.gates import Tolerance
 
 CHUNK = 1 << 20  # elements compared at once, which bounds the extra memory
@@ -61,6 +61,20 @@ def compare_tensors(
         max_absolute=worst,
         max_path=worst_path,
         differences=tuple(differences),
+    )
+
+
+def per_quantity(comparisons: Sequence[TensorComparison], base: Comparison) -> Comparison:
+    """Join the comparison of records and of tensors of one update."""
+    differences = [*base.differences, *(d for c in comparisons for d in c.differences)]
+    compared = dict(base.compared)
+    for comparison in comparisons:
+        before = compared.get(comparison.quantity, 0)
+        compared[comparison.quantity] = before + comparison.compared
+    return replace(
+        base,
+        compared=compared,
+        differences=tuple(sorted(differences, key=lambda d: d.rank)),
     )
 
 

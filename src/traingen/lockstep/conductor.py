@@ -14,7 +14,8 @@ from traingen.compare.differences import Comparison, Difference, combine_compari
 from traingen.compare.gates import Gates
 from traingen.compare.order import gate_name
 from traingen.compare.records import compare_updates
-from traingen.compare.tensors import TensorComparison
+from traingen.compare.summary import ModeResult, Summary
+from traingen.compare.tensors import TensorComparison, per_quantity
 from traingen.errors import ConfigError, SystemFailed, TraingenError
 from traingen.lockstep.exercise import Exercise
 from traingen.lockstep.feed import FeedExhausted
@@ -31,7 +32,6 @@ from traingen.lockstep.state_copy import (
     copy_weights,
     named_tensors,
 )
-from traingen.lockstep.summary import ModeResult, Summary, per_quantity
 from traingen.lockstep.system import Ready, Report, System, Updated
 from traingen.lockstep.trainer_system import TrainerSystem
 from traingen.lockstep.worker import Ended, Raised

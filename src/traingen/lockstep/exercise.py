@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from traingen.compare.exercise import RecordExercise
 from traingen.compare.tensors import same_bits
 from traingen.lockstep.name_map import ResolvedMap
 from traingen.observe.live import LiveState
@@ -31,10 +32,7 @@ class Exercise:
         self._trained: set[str] = set()
         self._idle_parameters = set(live.parameters)
         self._still_buffers = {name: b.detach().clone() for name, b in live.buffers.items()}
-        self._clip_fired = False
-        self._ticked = False
-        self._schedulers = False
-        self._rng_moved = False
+        self._records = RecordExercise()
 
     def add(self, record: UpdateRecord, original: LiveState, live: LiveState) -> None:
         """Look at what one update of the package (`record`, `live`) has moved."""
@@ -44,11 +42,7 @@ class Exercise:
         for name, first in list(self._still_buffers.items()):
             if not same_bits(first, live.buffers[name]):
                 del self._still_buffers[name]
-        self._clip_fired |= bool(record.clipped)
-        self._rng_moved |= record.rng_after != record.rng_forward
-        if record.scheduler:
-            self._schedulers = True
-            self._ticked |= any(state.ticks > 0 for state in record.scheduler)
+        self._records.add(record)
 
     @property
     def excused_trained(self) -> list[str]:
@@ -63,15 +57,8 @@ class Exercise:
             for name in sorted(self._idle_parameters)
         ]
         lines += [f"buffer {name}: it never moved" for name in sorted(self._still_buffers)]
-        if not self._clip_fired:
-            lines.append("clipping: it never changed a gradient")
-        if not self._schedulers:
-            lines.append("scheduler: the package has none")
-        elif not self._ticked:
-            lines.append("scheduler: it never ticked")
-        if not self._rng_moved:
-            lines.append("random draws within a step: there were none")
-        lines.append("averaged weights, samplers, gradient scalers: not observed yet")
+        lines += self._records.missing()
+        lines.append("averaged weights and samplers of a plain loop: not observed")
         lines.append("initialization, validation results, the tail of the last update")
         return lines
 

@@ -8,9 +8,9 @@ from typing import IO, Any
 import msgspec
 
 from traingen.compare.differences import Comparison, Difference
+from traingen.compare.summary import plain_difference
 from traingen.compare.tensors import TensorComparison
 from traingen.errors import ConfigError
-from traingen.lockstep.summary import plain_difference
 from traingen.records import JsonlSink, Sink, plain_json
 
 

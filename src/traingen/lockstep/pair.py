@@ -5,23 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-import math
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
-from traingen.compare.gates import Gates, Tolerance
-from traingen.compare.order import GATED
+from traingen.compare.gates import Gates
 from traingen.errors import ConfigError
+from traingen.limits import PAIR, GateSpec, check_gates, gates_of, load_yaml, readable
 from traingen.lockstep.name_map import NameMap
 
 Mode = Literal["natural", "reseeded", "synchronized"]
 MOST_STALL_SECONDS = 7 * 24 * 3600.0
-MOST_ULPS = 2**20
 MODES: tuple[Mode, ...] = ("natural", "reseeded", "synchronized")
 
 
@@ -58,16 +54,6 @@ class TapPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     package: TapSpec
 
 
-class GateSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far one quantity may differ; see `Tolerance`."""
-
-    rtol: float = 0.0
-    atol: float = 0.0
-    max_ulps: int | None = None
-    report_only: bool = False
-    why: str | None = None  # required with any limit that is not exact
-
-
 class PairFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The pair file, version 1, as written; paths are relative to the current directory."""
 
@@ -94,11 +80,11 @@ def load_pair(path: Path) -> PairFile:
     Raises:
         ConfigError: the file is missing, is no YAML, or does not fit the schema.
     """
-    data = _load_yaml(path, seen=())
+    data = load_yaml(path, PAIR)
     try:
         pair = msgspec.convert(data, PairFile, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_readable(str(error))}.") from error
+        raise ConfigError(f"{path}: {readable(str(error))}.") from error
     _check(pair, path)
     return pair
 
@@ -121,7 +107,7 @@ def make_name_map(pair: PairFile) -> NameMap:
 
 def make_gates(pair: PairFile) -> Gates:
     """The gates of a pair."""
-    return Gates({n: Tolerance(**msgspec.structs.asdict(g)) for n, g in pair.gates.items()})
+    return gates_of(pair.gates)
 
 
 def make_factory(spec: SystemSpec, *, where: str) -> Callable[[], Any]:
@@ -200,57 +186,6 @@ def _check_paths(value: Any, *, where: str) -> None:
             _check_paths(item, where=where)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 floats: `1e-6` is a number, not text; and no key may stand twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; a key that stands twice would silently lose its first value."""
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        double = [key for key in keys if keys.count(key) > 1 and key != "<<"]
-        if double:
-            raise yaml.YAMLError(f"key {double[0]!r} stands twice {node.start_mark}")
-        return super().construct_mapping(node, deep=deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"(?:[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)[eE][-+]?\d+"
-        r"|[-+]?\d[\d_]*\.[\d_]*|[-+]?\.\d[\d_]*)$"
-    ),
-    list("-+0123456789."),
-)
-
-
-def _load_yaml(path: Path, *, seen: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: 'extends' leads back to this file.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such pair file; --config expects a YAML file.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}.") from error
-    try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: no valid YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected a mapping with 'pair: 1', got {type(data).__name__}.")
-    base = data.pop("extends", None)
-    if base is None:
-        return data
-    return _merge(_load_yaml(Path(str(base)), seen=(*seen, path.resolve())), data)
-
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
-
-
 def _check(pair: PairFile, path: Path) -> None:
     if pair.updates < 1:
         raise ConfigError(f"{path}: 'updates' must be at least 1, got {pair.updates}.")
@@ -264,28 +199,4 @@ def _check(pair: PairFile, path: Path) -> None:
                 f"{path}: {side}.stall_seconds must be more than 0 and at most "
                 f"{MOST_STALL_SECONDS:g}."
             )
-    _check_gates(pair, path)
-
-
-def _check_gates(pair: PairFile, path: Path) -> None:
-    for name, gate in pair.gates.items():
-        if name not in GATED:
-            raise ConfigError(
-                f"{path}: gates: unknown quantity {name!r}, expected one of {', '.join(GATED)}."
-            )
-        exact = not (gate.rtol or gate.atol or gate.max_ulps or gate.report_only)
-        if not exact and not (gate.why or "").strip():
-            raise ConfigError(f"{path}: gates.{name}: a limit that is not exact needs a 'why'.")
-        limits = (gate.rtol, gate.atol, gate.max_ulps or 0)
-        if not all(0 <= limit < math.inf for limit in limits) or limits[2] > MOST_ULPS:
-            raise ConfigError(
-                f"{path}: gates.{name}: limits must be finite and not negative, max_ulps at most "
-                f"{MOST_ULPS}; to look without a limit use report_only."
-            )
-
-
-def _readable(message: str) -> str:
-    """msgspec's 'Expected `int`, got `str` - at `$.updates`' with the place first."""
-    text, _, place = message.partition(" - at `$")
-    place = place.rstrip("`").lstrip(".")
-    return f"{place}: {text}" if place else text
+    check_gates(pair.gates, path)

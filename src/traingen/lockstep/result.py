@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from traingen.compare.causes import EXCUSED, LENGTH, explain_difference
+from traingen.compare.causes import EXCUSED
 from traingen.compare.findings import Finding
-from traingen.lockstep.summary import ModeResult, plain_difference
+from traingen.compare.summary import ModeResult
+from traingen.compare.verdict import (
+    EXIT_CODES,
+    describe_mode,
+    explain_mode,
+    plain_finding,
+    plain_place,
+)
 from traingen.records import plain_json
-
-EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +72,9 @@ class LockstepResult:
                 "verdict": self.verdict,
                 "exit_code": self.exit_code,
                 "updates": min((m.updates for m in self.modes.values()), default=0),
-                "first_divergence": None
-                if divergence is None
-                else {
-                    "update": divergence.update,
-                    "quantity": divergence.quantity,
-                    "path": divergence.path,
-                },
+                "first_divergence": plain_place(divergence),
                 "cause": self.cause,
-                "findings": [_plain(finding) for finding in self.findings],
+                "findings": [plain_finding(finding) for finding in self.findings],
                 "not_exercised": list(self.not_exercised),
                 "modes": {name: describe_mode(mode) for name, mode in self.modes.items()},
             }
@@ -92,53 +89,17 @@ def judge(modes: Mapping[str, ModeResult]) -> LockstepResult:
     return LockstepResult(verdict=verdict, modes=dict(modes), findings=tuple(_findings(modes)))
 
 
-def describe_mode(mode: ModeResult) -> dict[str, Any]:
-    """One mode as JSON values."""
-    departure = mode.loss_departure
-    return {
-        "verdict": mode.verdict,
-        "reason": mode.reason,
-        "updates": mode.updates,
-        "asked": mode.asked,
-        "equal_updates": mode.equal_updates,
-        "compared": mode.compared,
-        "horizon": mode.horizon,
-        "first_divergence": plain_difference(mode.first_divergence),
-        "report_only_divergence": plain_difference(mode.report_only_divergence),
-        "earliest_difference": plain_difference(mode.earliest_difference),
-        "loss_departure": None
-        if departure is None
-        else {"update": departure[0], "relative": departure[1]},
-        "largest_loss_relative": mode.largest_loss_relative,
-        "largest": mode.largest,
-        "not_exercised": list(mode.not_exercised),
-        "not_synchronized": mode.not_synchronized,
-        "excused": mode.excused,
-        "excused_trained": list(mode.excused_trained),
-        "not_asserted": list(mode.not_asserted),
-        "notes": list(mode.notes),
-    }
-
-
 def _findings(modes: Mapping[str, ModeResult]) -> list[Finding]:
     """One finding per distinct cause over the modes."""
     found: dict[tuple[str, str], Finding] = {}
     for mode in sorted(modes.values(), key=lambda m: m.mode != "synchronized"):
-        if mode.first_divergence is not None:
-            finding = explain_difference(mode.first_divergence)
-            found.setdefault((finding.id, mode.first_divergence.path), finding)
-        elif mode.verdict == "fail":
-            found[(LENGTH.id, mode.mode)] = LENGTH.found(f"{mode.mode}: {mode.reason}")
-        if mode.excused_trained:
-            found.setdefault((EXCUSED.id, ""), _excused(mode))
+        for finding in explain_mode(mode):
+            found.setdefault((finding.id, _subject(finding, mode)), finding)
     return list(found.values())
 
 
-def _excused(mode: ModeResult) -> Finding:
-    names = ", ".join(mode.excused_trained)
-    return EXCUSED.found(f"excused from comparison, but with a gradient: {names}")
-
-
-def _plain(finding: Finding) -> dict[str, str]:
-    plain: dict[str, str] = msgspec.to_builtins(finding)
-    return plain
+def _subject(finding: Finding, mode: ModeResult) -> str:
+    """What tells two findings of one kind apart: where it is, or which mode is too short."""
+    if finding.id == EXCUSED.id:
+        return ""
+    return mode.mode if mode.first_divergence is None else mode.first_divergence.path

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from traingen.compare.gates import Gates
+from traingen.compare.summary import ModeResult
 from traingen.errors import ConfigError
 from traingen.lockstep.conductor import Conductor, Plan
 from traingen.lockstep.name_map import NameMap
 from traingen.lockstep.output import ModeOutput, OutputFolder
 from traingen.lockstep.pair import MODES, Mode
 from traingen.lockstep.result import LockstepResult, judge
-from traingen.lockstep.summary import ModeResult
 from traingen.lockstep.system import System
 
 OnUpdate = Callable[[str, int], None]

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from traingen.callbacks import StepRecorder
 from traingen.errors import ConfigError
@@ -87,6 +88,7 @@ class TrainerSystem(System):
         self._trainer = call.trainer
         self._recorder = StepRecorder.to_sink(self)
         call.trainer.callbacks.insert(0, self._recorder)  # type: ignore[attr-defined]
+        call.trainer.callbacks.insert(0, _Refusal())  # type: ignore[attr-defined]
         if self.fed_by is None:
             call.trainer.callbacks.insert(0, _OwnBatches(self._arrived))  # type: ignore[attr-defined]
         tap_modules(self.taps, call.model, self._deliver)
@@ -155,3 +157,23 @@ class _OwnBatches(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self._arrived()
+
+
+class _Refusal(pl.Callback):
+    """Raises at fit start for a loop that the lockstep cannot drive update by update yet."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not pl_module.automatic_optimization:
+            found = "manual optimization"
+        elif len(trainer.optimizers) != 1:
+            found = f"{len(trainer.optimizers)} optimizers"
+        elif isinstance(trainer.optimizers[0], torch.optim.LBFGS):
+            found = "LBFGS, which evaluates its closure several times per update"
+        elif getattr(trainer.precision_plugin, "scaler", None) is not None:
+            found = "a GradScaler, which skips updates"
+        else:
+            return
+        raise MisconfigurationException(
+            "the lockstep drives automatic optimization with one optimizer and without gradient "
+            f"scaling, found {found}: record both trainings and compare the recordings."
+        )

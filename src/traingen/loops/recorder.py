@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader
 
 from traingen.errors import SystemFailed
 from traingen.loops.batches import Fetch, TrainingBatches
+from traingen.observe.build import Options
 from traingen.observe.environment import describe_run
-from traingen.observe.events import Clip, Listener
+from traingen.observe.forwarding import ObserverListener
 from traingen.observe.optimizers import class_path, identify_optimizer, parameters_of
 from traingen.observe.rng import GENERATORS
 from traingen.observe.schedulers import SchedulerBook
@@ -22,16 +23,17 @@ from traingen.observe.update import UpdateObserver
 from traingen.records import Sink
 
 OBSERVES = [
-    "update", "optimizer", "epoch", "batch_idx", "micro_batches", "loss", "objective",
-    "grad_norm", "grad_norm_source", "grad_norm_clipped", "clipped", "lr", "hyper_parameters",
-    "scheduler", "rng", "rng_forward", "rng_after", "batch",
+    "update", "optimizer", "epoch", "batch_idx", "micro_batches", "loss", "micro_losses",
+    "objective", "closure", "grad_norm", "grad_norm_source", "grad_norm_clipped", "clipped",
+    "clip_coefficient", "shard", "lr", "hyper_parameters", "scheduler", "amp_scale", "amp_growth",
+    "rng", "rng_forward", "rng_after", "batch",
 ]  # fmt: skip
 
 OnStart = Callable[[torch.nn.Module], None]
 OnFetch = Callable[[Fetch], None]
 
 
-class LoopRecorder(Listener):
+class LoopRecorder(ObserverListener):
     """Hear one loop with one optimizer and hand its records to a sink.
 
     Recording starts at the first call, in training mode and with gradients on, of the module that
@@ -62,10 +64,11 @@ class LoopRecorder(Listener):
         self._early_schedulers: list[LRScheduler] = []
         self._early_ticks: list[LRScheduler] = []
         self._first_iteration = 0
+        self._in_closure: torch.optim.Optimizer | None = None  # that began before recording did
         self.batches = TrainingBatches()
         self.module: torch.nn.Module | None = None
         self.optimizer: torch.optim.Optimizer | None = None
-        self.observer: UpdateObserver | None = None
+        self.observer = None
 
     @property
     def schedulers(self) -> list[LRScheduler]:
@@ -92,9 +95,14 @@ class LoopRecorder(Listener):
 
     def batch_fetched(self, loader: DataLoader[Any], iteration: int, batch: Any) -> None:
         forget_unfinished_step()
+        self._in_closure = None
         fetch = self.batches.fetched(loader, iteration, batch)
         if fetch is not None:
             self._begin(fetch)
+
+    def closure_entered(self, optimizer: torch.optim.Optimizer) -> None:
+        self._in_closure = optimizer
+        super().closure_entered(optimizer)
 
     def module_entered(self, module: torch.nn.Module) -> None:
         if not self._is_training(module):
@@ -108,15 +116,6 @@ class LoopRecorder(Listener):
         optimizer = self._owned_by(module)
         if optimizer is not None:
             self._start(module, optimizer)
-
-    def backward_entered(self, roots: tuple[torch.Tensor, ...]) -> None:
-        if self.observer is not None:
-            for root in roots:
-                self.observer.root(root.detach().sum(), divisor=None)
-
-    def clip_entered(self, clip: Clip) -> None:
-        if self.observer is not None:
-            self.observer.before_clip(clip)
 
     def step_applied(self, optimizer: torch.optim.Optimizer) -> None:
         if self.observer is None:
@@ -132,16 +131,14 @@ class LoopRecorder(Listener):
         self.observer.applied(global_step=None)
 
     def _start(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise SystemFailed(
-                "LBFGS evaluates its closure several times per update; expected an optimizer that "
-                "does so once: loops with LBFGS are not recorded yet."
-            )
         self.module, self.optimizer = module, optimizer
         early = self._settle()
         self._take_schedulers()
         self.observer = UpdateObserver(
-            optimizer, emit=self._sink.write, schedulers=self._schedulers, generators=self._rng
+            [optimizer],
+            emit=self._sink.write,
+            schedulers=self._schedulers,
+            options=Options(generators=self._rng),
         )
         self._sink.write(
             describe_run(
@@ -157,6 +154,8 @@ class LoopRecorder(Listener):
             self._on_start(module)
         for fetch in early:
             self._record_begin(fetch)
+        if self._in_closure is optimizer:
+            self.observer.closure_entered(optimizer)
         self.observer.forward()
 
     def _begin(self, fetch: Fetch) -> None:

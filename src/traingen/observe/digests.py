@@ -36,7 +36,7 @@ def combine_digests(digests: Iterable[str]) -> str:
 
 def _pieces(value: Any) -> Iterable[bytes]:
     if isinstance(value, torch.Tensor):
-        yield from _array_pieces(value.detach().cpu())
+        yield from _tensor_pieces(value.detach().cpu())
     elif isinstance(value, np.ndarray):
         yield from _array_pieces(torch.from_numpy(np.array(value, order="C")))
     elif isinstance(value, Mapping):
@@ -54,6 +54,27 @@ def _pieces(value: Any) -> Iterable[bytes]:
         raise TypeError(
             f"batch holds a {type(value).__name__}, expected tensors, arrays, numbers or text in "
             "lists, tuples and mappings: convert it in collate_fn."
+        )
+
+
+def _tensor_pieces(tensor: torch.Tensor) -> Iterable[bytes]:
+    """Of a sparse tensor its parts as they are stored, because reading must not coalesce it."""
+    if tensor.layout is torch.sparse_coo:
+        yield f"sparse {tuple(tensor.shape)};".encode()
+        yield from _array_pieces(tensor._indices())
+        yield from _array_pieces(tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_csc):
+        rows = tensor.layout is torch.sparse_csr
+        yield f"{tensor.layout} {tuple(tensor.shape)};".encode()
+        yield from _array_pieces(tensor.crow_indices() if rows else tensor.ccol_indices())
+        yield from _array_pieces(tensor.col_indices() if rows else tensor.row_indices())
+        yield from _array_pieces(tensor.values())
+    elif tensor.layout is torch.strided and not tensor.is_nested:
+        yield from _array_pieces(tensor)
+    else:
+        kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise TypeError(
+            f"batch holds a tensor that is {kind}, expected one that is dense or sparse"
         )
 
 

@@ -34,14 +34,13 @@ def describe_run(
 ) -> RunRecord:
     """Return the `run` line of a new run; `facts` are fields the caller's loop knows."""
     known: dict[str, Any] = {
-        "system": None, "config": None, "seed": None, "seed_source": None, "clipping": None,
-        "accumulation": None, "precision": None, "world_size": 1, "rank": 0, "callbacks": None,
-        "loader": None, "training_path": None,
+        "run_id": new_run_id(), "attempt": 1, "resumed": None, "system": None, "config": None,
+        "seed": None, "seed_source": None, "clipping": None, "accumulation": None,
+        "precision": None, "world_size": 1, "rank": 0, "callbacks": None, "loader": None,
+        "training_path": None,
     }  # fmt: skip
     return RunRecord(
         format=FORMAT,
-        run_id=new_run_id(),
-        attempt=1,
         argv=list(sys.argv),
         git=describe_git(),
         versions=describe_versions(),

@@ -14,15 +14,26 @@ from torch.utils.data import DataLoader
 class Clip:
     """One clip, at the moment torch is about to change the gradients."""
 
-    parameters: list[torch.Tensor]  # those whose gradients it scales; none for a clip by value
+    gradients: list[torch.Tensor]  # those it changes
+    parameters: list[torch.Tensor]  # theirs and others without gradient; none if it is not said
     max_norm: float  # infinite for a clip by value
     total_norm: torch.Tensor  # as torch computed it for this clip, 0-dim; NaN for a clip by value
     norm_type: float | None  # the p of the norm; None where there is none or it is not said
 
     def covers(self, parameters: list[torch.Tensor]) -> bool:
-        """Whether it scales exactly the gradients that `parameters` hold."""
-        mine = {id(p) for p in self.parameters if p.grad is not None}
-        return mine == {id(p) for p in parameters if p.grad is not None}
+        """Whether it changes exactly the gradients that `parameters` hold."""
+        mine = {id(gradient) for gradient in self.gradients}
+        return mine == {id(p.grad) for p in parameters if p.grad is not None}
+
+    def spans(self, parameters: list[torch.Tensor]) -> bool:
+        """Whether it changes all gradients that `parameters` hold, and maybe others."""
+        mine = {id(gradient) for gradient in self.gradients}
+        return {id(p.grad) for p in parameters if p.grad is not None} <= mine
+
+    def touches(self, parameters: list[torch.Tensor]) -> bool:
+        """Whether it changes, or was called for, any of them."""
+        mine = {id(one) for one in (*self.gradients, *self.parameters)}
+        return any(id(p) in mine or (p.grad is not None and id(p.grad) in mine) for p in parameters)
 
     def coefficient(self) -> float:
         """The factor of a clip by norm as torch applies it: min(1, max_norm / (norm + 1e-6))."""
@@ -35,14 +46,51 @@ class Listener:
     def optimizer_built(self, optimizer: torch.optim.Optimizer) -> None:
         """The base constructor of `optimizer` has returned."""
 
+    def step_entered(self, optimizer: torch.optim.Optimizer) -> None:
+        """An outermost `optimizer.step()` was called; with a closure, before that runs."""
+
+    def closure_entered(self, optimizer: torch.optim.Optimizer) -> None:
+        """The closure that was given to `optimizer.step()` is about to be evaluated."""
+
     def step_applied(self, optimizer: torch.optim.Optimizer) -> None:
         """The outermost `optimizer.step()` has updated its parameters (its post-hook runs).
 
-        An optimizer whose `step` calls `super().step()` or wraps another is heard once.
+        An optimizer whose `step` calls `super().step()` or wraps another is heard once; one that
+        steps within the closure of another is heard for itself.
         """
 
     def backward_entered(self, roots: tuple[torch.Tensor, ...]) -> None:
-        """`backward()` was called on `roots`; no gradient has changed yet."""
+        """`backward()` was called on `roots`; no gradient has changed yet.
+
+        A root that was given a gradient is the sum of its elements weighed by it.
+        """
+
+    def backward_left(self) -> None:
+        """The backward has returned: its gradients have been added."""
+
+    def gradients_cleared(self, owner: torch.optim.Optimizer | torch.nn.Module) -> None:
+        """`owner.zero_grad()` has returned."""
+
+    def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
+        """`scaler.scale(...)` has returned `scaled`: a tensor or several."""
+
+    def gradients_unscaled(
+        self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """The gradients of `optimizer` have been divided by the scale."""
+
+    def scaler_step_entered(
+        self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """`scaler.step(optimizer)` was called; it may yet leave the step out."""
+
+    def scaler_step_left(
+        self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """`scaler.step(optimizer)` has returned."""
+
+    def scaler_updated(self, scaler: torch.amp.GradScaler) -> None:
+        """`scaler.update()` has returned: the scale is that of the next step."""
 
     def clip_entered(self, clip: Clip) -> None:
         """Gradients are about to be clipped, by norm or by value; none has changed yet."""

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from traingen.observe.events import Listener
-from traingen.observe.torch_hooks import GROUPS, Remove, forget_unfinished_step
+from traingen.observe.hooking import Remove
+from traingen.observe.torch_hooks import GROUPS, forget_unfinished_step
 
 _lock = threading.RLock()
 _listeners: dict[int, list[Listener]] = {}  # thread id -> its listeners, in order of arrival

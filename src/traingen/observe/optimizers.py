@@ -15,6 +15,8 @@ _BOOKKEEPING = {
     "param_names", "swa_lr",
 }  # fmt: skip
 
+LARGEST = 16  # elements of a tensor among the options that is written out
+
 
 def class_path(value: object) -> str:
     """The dotted path of the class of `value`."""
@@ -50,10 +52,18 @@ def hyper_parameters_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]
 
 
 def _plain(value: Any) -> Any:
+    """`value` as JSON, the same in every run: no address, no order of a set."""
     if isinstance(value, torch.Tensor):
-        return value.tolist()
+        return value.tolist() if value.numel() <= LARGEST else f"tensor {tuple(value.shape)}"
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=repr)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return repr(value)
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    text = repr(value)
+    return class_path(value) if " at 0x" in text else text

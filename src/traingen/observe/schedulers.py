@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from traingen.observe.optimizers import class_path
@@ -15,7 +17,9 @@ class _Entry:
     scheduler: LRScheduler
     interval: str | None
     frequency: int | None
+    optimizer: int
     ticks: int = 0  # since it was added
+    retired: bool = False
 
 
 class SchedulerBook:
@@ -25,11 +29,22 @@ class SchedulerBook:
         self._entries: list[_Entry] = []
 
     def add(
-        self, scheduler: LRScheduler, *, interval: str | None = None, frequency: int | None = None
+        self,
+        scheduler: LRScheduler,
+        *,
+        interval: str | None = None,
+        frequency: int | None = None,
+        optimizer: int = 0,
     ) -> None:
         """List `scheduler`; one that is listed already keeps its number and count."""
         if self._find(scheduler) is None:
-            self._entries.append(_Entry(scheduler, interval, frequency))
+            self._entries.append(_Entry(scheduler, interval, frequency, optimizer))
+
+    def retire(self, scheduler: LRScheduler) -> None:
+        """The loop has put another one in its place: its counters are told no more."""
+        entry = self._find(scheduler)
+        if entry is not None:
+            entry.retired = True
 
     def tick(self, scheduler: LRScheduler) -> None:
         """Count an outermost `scheduler.step()`; a scheduler that is not listed is not ours."""
@@ -42,13 +57,13 @@ class SchedulerBook:
         """Those that drive a rate themselves: not the parts of a composed scheduler."""
         return [entry.scheduler for entry in self._outer()]
 
-    def identities(self, *, optimizer: int = 0) -> list[SchedulerIdentity]:
+    def identities(self) -> list[SchedulerIdentity]:
         """The schedulers with their effective interval and frequency."""
         return [
             SchedulerIdentity(
                 id=number,
                 class_path=class_path(entry.scheduler),
-                optimizer=optimizer,
+                optimizer=entry.optimizer,
                 interval=entry.interval,
                 frequency=entry.frequency,
             )
@@ -63,11 +78,16 @@ class SchedulerBook:
         return [
             SchedulerState(
                 id=number,
-                last_epoch=getattr(entry.scheduler, "last_epoch", None),
+                last_epoch=_counter_of(entry.scheduler),
                 ticks=entry.ticks,
             )
             for number, entry in enumerate(outer)
+            if not entry.retired
         ]
+
+    def number_of(self, scheduler: LRScheduler) -> int:
+        """The number of a listed scheduler."""
+        return next(n for n, e in enumerate(self._outer()) if e.scheduler is scheduler)
 
     def _find(self, scheduler: LRScheduler) -> _Entry | None:
         return next((e for e in self._entries if e.scheduler is scheduler), None)
@@ -79,3 +99,15 @@ class SchedulerBook:
             for part in getattr(entry.scheduler, "_schedulers", ())
         }
         return [entry for entry in self._entries if id(entry.scheduler) not in parts]
+
+
+def _counter_of(scheduler: object) -> int | float | None:
+    """Its `last_epoch` as a plain number: it may be stepped by fractions, or by numbers of arrays.
+
+    Read where it lies, so that no property of anybody's is run.
+    """
+    counter = getattr(scheduler, "__dict__", {}).get("last_epoch")
+    if isinstance(counter, torch.Tensor | np.generic | np.ndarray):
+        counter = counter.item() if counter.ndim == 0 else None
+    plain = isinstance(counter, int | float) and not isinstance(counter, bool)
+    return counter if plain else None

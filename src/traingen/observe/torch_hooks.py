@@ -7,15 +7,11 @@ that returns who listens in the calling thread, and returns the function that ta
 from __future__ import annotations
 
 import functools
-import math
-import sys
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -23,29 +19,14 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import DataLoader
 
-from traingen.observe.events import Clip, Listener
-
-Remove = Callable[[], None]
-Here = Callable[[], Sequence[Listener]]  # those who listen in the calling thread
-
-_local = threading.local()  # nesting depth of steps and ticks, iterations of loaders, by thread
-
-
-def _replace(
-    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> Remove:
-    """Replace the attribute `name` that `owner` itself defines by `make(original)`."""
-    original = vars(owner)[name]
-    setattr(owner, name, make(original))
-    return lambda: setattr(owner, name, original)
-
-
-def _all_of(removes: list[Remove]) -> Remove:
-    def remove() -> None:
-        for one in reversed(removes):
-            one()
-
-    return remove
+from traingen.observe.events import Listener
+from traingen.observe.gradient_hooks import (
+    hook_backward,
+    hook_clearing,
+    hook_clips,
+    hook_scalers,
+)
+from traingen.observe.hooking import Here, Remove, all_of, local, replace, subclasses
 
 
 def hook_optimizers(here: Here) -> Remove:
@@ -60,108 +41,59 @@ def hook_optimizers(here: Here) -> Remove:
 
         return wrapper
 
-    return _replace(torch.optim.Optimizer, "__init__", watch)
+    return replace(torch.optim.Optimizer, "__init__", watch)
 
 
 def hook_steps(here: Here) -> Remove:
-    """Count the outermost post-hook: torch calls the global hooks once per nested `step`."""
+    """Hear the outermost step: torch calls the global hooks once per nested one.
 
-    def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        _local.steps = getattr(_local, "steps", 0) + 1
+    A closure that is given to it is replaced by one that says that it is called and calls it.
+    """
+
+    def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        local.steps = getattr(local, "steps", 0) + 1
+        those = here() if local.steps == 1 else ()
+        for listener in those:
+            listener.step_entered(optimizer)
+        return _announcing_closure(those, optimizer, args, kwargs) if those else None
 
     def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        _local.steps = max(getattr(_local, "steps", 1) - 1, 0)
-        if _local.steps == 0:
+        local.steps = max(getattr(local, "steps", 1) - 1, 0)
+        if local.steps == 0:
             for listener in here():
                 listener.step_applied(optimizer)
 
     pre = register_optimizer_step_pre_hook(before)
     post = register_optimizer_step_post_hook(after)
-    return _all_of([pre.remove, post.remove])
+    return all_of([pre.remove, post.remove])
+
+
+def _announcing_closure(
+    those: Sequence[Listener], optimizer: torch.optim.Optimizer, args: Any, kwargs: Any
+) -> Any:
+    """The arguments of `step` with such a closure; None, to leave them alone, without one."""
+    given = args[1] if len(args) > 1 else kwargs.get("closure")
+    if not callable(given):
+        return None
+
+    @functools.wraps(given, updated=())
+    def closure(*inner: Any, **options: Any) -> Any:
+        for listener in those:
+            listener.closure_entered(optimizer)
+        depth, local.steps = local.steps, 0  # an optimizer that steps in it is no part of this one
+        try:
+            return given(*inner, **options)
+        finally:
+            local.steps = depth
+
+    if len(args) > 1:
+        return (args[0], closure, *args[2:]), kwargs
+    return args, kwargs | {"closure": closure}
 
 
 def forget_unfinished_step() -> None:
     """Say that no `step` of this thread is running: one that raised never left its hooks."""
-    _local.steps = 0
-
-
-def hook_backward(here: Here) -> Remove:
-    """`Tensor.backward` looks `torch.autograd.backward` up when called: one wrapper hears both."""
-
-    def watch(backward: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(backward)
-        def wrapper(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            those = here()
-            if those:
-                if not isinstance(tensors, torch.Tensor | GradientEdge):
-                    tensors = tuple(tensors)  # it may be an iterator, which gives them once
-                several = tensors if type(tensors) is tuple else (tensors,)
-                roots = tuple(one for one in several if isinstance(one, torch.Tensor))
-                for listener in those:
-                    listener.backward_entered(roots)
-            return backward(tensors, *args, **kwargs)
-
-        return wrapper
-
-    return _replace(torch.autograd, "backward", watch)
-
-
-def hook_clips(here: Here) -> Remove:
-    """Hear clips by norm and by value; the inner functions also hear those imported by name."""
-    from torch.nn.utils import clip_grad
-
-    return _all_of(
-        [
-            _replace(clip_grad, "_clip_grads_with_norm_", functools.partial(_by_norm, here)),
-            _replace(
-                clip_grad, "_group_tensors_by_device_and_dtype", functools.partial(_by_value, here)
-            ),
-        ]
-    )
-
-
-def _by_norm(here: Here, clip: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(clip)
-    def wrapper(
-        parameters: Any, max_norm: float, total_norm: torch.Tensor, *rest: Any, **kwargs: Any
-    ) -> Any:
-        those = here()
-        if those:
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            caller = sys._getframe(1)  # clip_grad_norm_ knows the p of its norm, we do not
-            heard = Clip(
-                parameters=parameters,
-                max_norm=float(max_norm),
-                total_norm=total_norm,
-                norm_type=caller.f_locals.get("norm_type"),
-            )
-            for listener in those:
-                listener.clip_entered(heard)
-        return clip(parameters, max_norm, total_norm, *rest, **kwargs)
-
-    return wrapper
-
-
-def _by_value(here: Here, group: Callable[..., Any]) -> Callable[..., Any]:
-    """`group` is what a clip by value calls first; clips by norm call it too."""
-
-    @functools.wraps(group)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        those = here()
-        if those and sys._getframe(1).f_code.co_name == "clip_grad_value_":
-            unknown = torch.tensor(math.nan)
-            heard = Clip(parameters=[], max_norm=math.inf, total_norm=unknown, norm_type=None)
-            for listener in those:
-                listener.clip_entered(heard)
-        return group(*args, **kwargs)
-
-    return wrapper
-
-
-def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    yield cls
-    for child in cls.__subclasses__():
-        yield from _subclasses(child)
+    local.steps = 0
 
 
 class _SchedulerHooks:
@@ -171,7 +103,7 @@ class _SchedulerHooks:
         self.here = here
         self.removes: list[Remove] = []
         self.wrapped: set[type] = set()
-        for cls in dict.fromkeys(_subclasses(LRScheduler)):
+        for cls in dict.fromkeys(subclasses(LRScheduler)):
             self.wrap(cls)
         self.removes.append(self.watch_definitions())
 
@@ -190,9 +122,9 @@ class _SchedulerHooks:
             return
         self.wrapped.add(cls)
         if "step" in vars(cls):
-            self.removes.append(_replace(cls, "step", self.watch_step))
+            self.removes.append(replace(cls, "step", self.watch_step))
         if "__init__" in vars(cls):
-            self.removes.append(_replace(cls, "__init__", self.watch_init))
+            self.removes.append(replace(cls, "__init__", self.watch_init))
 
     def watch_init(self, init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
@@ -200,12 +132,12 @@ class _SchedulerHooks:
             for cls in type(scheduler).__mro__:
                 if issubclass(cls, LRScheduler):  # a class made after the hooks were installed
                     self.wrap(cls)
-            _local.schedulers = getattr(_local, "schedulers", 0) + 1
+            local.schedulers = getattr(local, "schedulers", 0) + 1
             try:
                 init(scheduler, *args, **kwargs)
             finally:
-                _local.schedulers -= 1
-            if _local.schedulers == 0:
+                local.schedulers -= 1
+            if local.schedulers == 0:
                 for listener in self.here():
                     listener.scheduler_built(scheduler)
 
@@ -214,15 +146,15 @@ class _SchedulerHooks:
     def watch_step(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def wrapper(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
-            if getattr(_local, "schedulers", 0) == 0:
+            if getattr(local, "schedulers", 0) == 0:
                 for listener in self.here():
                     listener.tick_entered(scheduler)
-            _local.schedulers = getattr(_local, "schedulers", 0) + 1
+            local.schedulers = getattr(local, "schedulers", 0) + 1
             try:
                 result = step(scheduler, *args, **kwargs)
             finally:
-                _local.schedulers -= 1
-            if _local.schedulers == 0:
+                local.schedulers -= 1
+            if local.schedulers == 0:
                 for listener in self.here():
                     listener.scheduler_ticked(scheduler)
             return result
@@ -230,7 +162,7 @@ class _SchedulerHooks:
         return wrapper
 
     def remove(self) -> None:
-        _all_of(self.removes)()
+        all_of(self.removes)()
 
 
 def hook_schedulers(here: Here) -> Remove:
@@ -282,15 +214,15 @@ def hook_loaders(here: Here) -> Remove:
                 return iterate(loader)
             for listener in those:
                 listener.loader_entered(loader)
-            counts = getattr(_local, "iterations", None)
+            counts = getattr(local, "iterations", None)
             if counts is None:
-                counts = _local.iterations = weakref.WeakKeyDictionary()
+                counts = local.iterations = weakref.WeakKeyDictionary()
             iteration = counts[loader] = counts.get(loader, -1) + 1
             return _WatchedIterator(iterate(loader), loader, iteration, here)
 
         return wrapper
 
-    return _replace(DataLoader, "__iter__", watch)
+    return replace(DataLoader, "__iter__", watch)
 
 
 def hook_entries(here: Here) -> Remove:
@@ -316,8 +248,19 @@ def hook_exits(here: Here) -> Remove:
 # group of hooks -> the listener's methods that need it, and its installer
 GROUPS: dict[str, tuple[tuple[str, ...], Callable[[Here], Remove]]] = {
     "optimizers": (("optimizer_built",), hook_optimizers),
-    "steps": (("step_applied",), hook_steps),
-    "backward": (("backward_entered",), hook_backward),
+    "steps": (("step_entered", "closure_entered", "step_applied"), hook_steps),
+    "backward": (("backward_entered", "backward_left"), hook_backward),
+    "clearing": (("gradients_cleared",), hook_clearing),
+    "scalers": (
+        (
+            "loss_scaled",
+            "gradients_unscaled",
+            "scaler_step_entered",
+            "scaler_step_left",
+            "scaler_updated",
+        ),
+        hook_scalers,
+    ),
     "clips": (("clip_entered",), hook_clips),
     "schedulers": (("scheduler_built", "tick_entered", "scheduler_ticked"), hook_schedulers),
     "loaders": (

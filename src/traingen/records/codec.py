@@ -17,17 +17,22 @@ from traingen.records._describe import describe_type, render_found
 from traingen.records.schema import (
     FORMAT,
     BatchFacts,
+    ClosureFacts,
     EndRecord,
     EventRecord,
     OptimizerIdentity,
     Record,
+    ResumeFacts,
     RunRecord,
     SchedulerIdentity,
     SchedulerState,
+    ShardFacts,
     UpdateRecord,
 )
 
 _LINE = re.compile(rb'(\{.*),"crc":"([0-9a-f]{8})"\}\n?', re.DOTALL)
+_END = re.compile(rb',"crc":"[0-9a-f]{8}"\}\n?\Z')
+_END_LENGTH = len(b',"crc":"01234567"}\n')
 _KINDS: dict[str, type[Record]] = {
     "run": RunRecord,
     "update": UpdateRecord,
@@ -42,18 +47,39 @@ _FIELDS: dict[type[msgspec.Struct], frozenset[str]] = {
         SchedulerIdentity,
         OptimizerIdentity,
         BatchFacts,
+        ResumeFacts,
+        ClosureFacts,
+        ShardFacts,
     )
 }
-_PARTS: dict[tuple[str, str], type[msgspec.Struct]] = {
-    ("run", "optimizers"): OptimizerIdentity,
-    ("run", "schedulers"): SchedulerIdentity,
-    ("update", "scheduler"): SchedulerState,
-    ("update", "batch"): BatchFacts,
-    ("end", "scheduler"): SchedulerState,
+_KNOWN = {
+    struct: fields | {"kind"} if struct in _KINDS.values() else fields
+    for struct, fields in _FIELDS.items()
+}
+_PARTS: dict[type[Record], dict[str, type[msgspec.Struct]]] = {
+    RunRecord: {
+        "optimizers": OptimizerIdentity,
+        "schedulers": SchedulerIdentity,
+        "resumed": ResumeFacts,
+    },
+    UpdateRecord: {
+        "scheduler": SchedulerState,
+        "batch": BatchFacts,
+        "closure": ClosureFacts,
+        "shard": ShardFacts,
+    },
+    EventRecord: {},
+    EndRecord: {"scheduler": SchedulerState},
 }
 _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_NUMBERS = ("loss", "objective", "divisor", "grad_norm", "grad_norm_clipped", "amp_scale")
-_NUMBERS_INSIDE = ("loss_terms", "lr", "hyper_parameters")
+_NUMBERS = (
+    "loss", "objective", "divisor", "grad_norm", "grad_norm_clipped", "clip_coefficient",
+    "amp_scale",
+)  # fmt: skip
+_NUMBERS_INSIDE = (
+    "micro_losses", "loss_terms", "closure", "shard", "lr", "hyper_parameters", "ema",
+    "layer_norms", "update_ratios", "moment_norms",
+)  # fmt: skip
 _OBJECT: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 _SAFE = frozenset({str, int, bool, type(None)})
 
@@ -77,6 +103,18 @@ def decode_line(line: bytes, *, where: str) -> Record:
     Raises RecordingError for a damaged line, an unknown kind, a higher format, and a required
     field that is missing or of another type.
     """
+    try:
+        return _decode(line, where=where)
+    except RecursionError as error:
+        raise RecordingError(f"{where}: a line must not be nested this deep.") from error
+
+
+def ends_like_line(line: bytes) -> bool:
+    """Whether `line` has the end of a whole line, right or damaged; its newline may be missing."""
+    return _END.search(line, max(len(line) - _END_LENGTH, 0)) is not None
+
+
+def _decode(line: bytes, *, where: str) -> Record:
     raw = _parse(_check_crc(line, where=where), where=where)
     kind = raw.get("kind")
     struct = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -87,16 +125,19 @@ def decode_line(line: bytes, *, where: str) -> Record:
         )
     if struct is RunRecord:
         _check_format(raw.get("format"), where=where)
-    if struct is UpdateRecord and (b'"NaN"' in line or b'Infinity"' in line):
-        _revive_numbers(raw)
-    return _convert(raw, struct, kind=str(kind), where=where)
+    if b'"NaN"' in line or b'Infinity"' in line:
+        if struct is UpdateRecord:
+            _revive_numbers(raw)
+        if struct in (UpdateRecord, EndRecord):
+            _revive_epochs(raw.get("scheduler"))
+    return _convert(raw, struct, where=where)
 
 
 def _encode_body(record: Record) -> bytes:
     try:
         if _is_plain((record,)):
             return msgspec.json.encode(record)
-    except UnicodeEncodeError:  # a lone surrogate: the careful way escapes it
+    except (UnicodeEncodeError, RecursionError):  # a lone surrogate is escaped by the careful way
         pass
     try:
         return msgspec.json.encode(plain_json(record))
@@ -105,6 +146,9 @@ def _encode_body(record: Record) -> bytes:
         raise RecordingError(
             f"{name} cannot be written as JSON: {error}. Use numbers, text, lists, dicts or None."
         ) from error
+    except RecursionError as error:
+        name = type(record).__name__
+        raise RecordingError(f"{name} cannot be written as JSON: it is nested too deep.") from error
 
 
 def _is_plain(values: Iterable[Any]) -> bool:
@@ -221,6 +265,13 @@ def _revive_numbers(raw: dict[str, Any]) -> None:
             raw[name] = _revive_inside(raw[name])
 
 
+def _revive_epochs(states: Any) -> None:
+    """Turn the counters of schedulers, which may be stepped by fractions, back into floats."""
+    for state in states if isinstance(states, list) else ():
+        if isinstance(state, dict) and "last_epoch" in state:
+            state["last_epoch"] = _revive(state["last_epoch"])
+
+
 def _revive(value: Any) -> Any:
     return _NONFINITE.get(value, value) if isinstance(value, str) else value
 
@@ -237,20 +288,33 @@ def _revive_item(value: Any) -> Any:
     return _revive_inside(value) if isinstance(value, (dict, list)) else _revive(value)
 
 
-def _convert(raw: dict[str, Any], struct: type[Record], *, kind: str, where: str) -> Record:
+def _convert(raw: dict[str, Any], struct: type[Record], *, where: str) -> Record:
     fields = _split(raw, struct)
-    for (owner, name), part in _PARTS.items():
-        if owner == kind and name in fields:
-            fields[name] = _split_parts(fields[name], part)
+    for name, part in _PARTS[struct].items():
+        value = raw.get(name)
+        if _has_unknown(value, part):
+            fields = fields | {name: _split_parts(value, part)}
     try:
         return msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
         raise _explain(raw, fields, struct, error=error, where=where) from error
 
 
+def _has_unknown(value: Any, struct: type[msgspec.Struct]) -> bool:
+    """Whether `value`, or any in the list that it is, has fields that `struct` does not know."""
+    if isinstance(value, dict):
+        return not value.keys() <= _KNOWN[struct]
+    return isinstance(value, list) and any(_has_unknown(item, struct) for item in value)
+
+
 def _split(raw: dict[str, Any], struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The known fields of `raw`, and under `unknown` all others in their order."""
-    known = _FIELDS[struct] | {"kind"} if struct in _KINDS.values() else _FIELDS[struct]
+    """The known fields of `raw`, and under `unknown` all others in their order.
+
+    Where there are no others, which is the usual case, `raw` itself.
+    """
+    if not _has_unknown(raw, struct):
+        return raw
+    known = _KNOWN[struct]
     fields = {name: value for name, value in raw.items() if name in known}
     fields["unknown"] = {name: value for name, value in raw.items() if name not in known}
     return fields

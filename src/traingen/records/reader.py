@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traingen.errors import RecordingError
-from traingen.records.codec import decode_line
+from traingen.records.attempts import MissingUpdates, SupersededUpdates, Survivors
+from traingen.records.codec import decode_line, ends_like_line
+from traingen.records.order import Order, opens_anew
 from traingen.records.paths import recording_path
 from traingen.records.schema import EndRecord, EventRecord, Record, RunRecord, UpdateRecord
+
+_OPENINGS = (b'{"kind":"run"', b'{"kind":"event"')  # of the records that open a file anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,122 +25,201 @@ class TornTail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """A line whose writing never ended, parted from the next by who opened the file again."""
+
+    line: int  # its number, from 1
+    offset: int  # bytes before it
+    length: int  # bytes of it, newline included
+
+
+_NO_RECORDS = (TornTail, Fragment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One system's recording as read from one file."""
+    """One rank's recording as read from one file, over all its attempts."""
 
     path: Path  # the file
-    run: RunRecord  # the first; `iter_records` also gives those of later attempts
-    updates: tuple[UpdateRecord, ...]  # in file order, over all attempts and optimizers
-    events: tuple[EventRecord, ...]  # in file order
+    run: RunRecord  # of the first attempt in the file
+    runs: tuple[RunRecord, ...]  # of every attempt
+    updates: tuple[UpdateRecord, ...]  # each once, in file order, over all optimizers
+    superseded: tuple[SupersededUpdates, ...]  # recorded, and done over by a later attempt
+    missing: tuple[MissingUpdates, ...]  # completed, and not in this file
+    events: tuple[EventRecord, ...]  # in file order, without superseded ones
     end: EndRecord | None  # None unless it is the last record
     torn: TornTail | None
+    fragments: tuple[Fragment, ...]
 
 
-def iter_records(path: str | os.PathLike[str]) -> Iterator[Record]:
-    """The records of the file or RUN folder `path` one by one, checked as `read_recording` does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a run stands by the last line of its file."""
 
+    run: RunRecord  # of the last attempt
+    updates: dict[int, int]  # optimizer: its last update
+
+
+def iter_records(path: str | os.PathLike[str], *, rank: int = 0) -> Iterator[Record]:
+    """All records of the file or RUN folder `path` one by one, in file order.
+
+    Checked as `read_recording` does, with memory for one line. Superseded updates are given too:
+    a run line with attempt > 1 says by `resumed` what it supersedes. Fragments are passed over.
     Ends before a torn tail, as for a file that is still being written; `read_recording` reports
-    it. Raises RecordingError at the call for a missing file, at the line for a bad line.
+    both. Raises RecordingError at the call for a missing file, at the line for a bad line.
     """
-    file = _find_file(path)
-    return (item for item in _iter_items(file) if not isinstance(item, TornTail))
+    file = _find_file(path, rank=rank)
+    items = _iter_items(file, Order())
+    return (item for item in items if not isinstance(item, _NO_RECORDS))
 
 
-def read_recording(path: str | os.PathLike[str]) -> Recording:
-    """The recording in the file `path`, or of rank 0 in the RUN folder `path`.
+def read_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Recording:
+    """The recording of `rank` in the RUN folder `path`, or in its file.
 
-    A last line without newline is reported as `torn` and never a record, even if it parses.
+    Each update is given once, as the last attempt that did it left it. A last line without
+    newline is reported as `torn` and never a record, even if it parses; one that a resume has
+    ended with a newline is reported as a fragment, or is a record if the newline was all it
+    lacked.
+
     Raises RecordingError for a missing or empty file, a damaged line, a first record that is not
-    a run line, a run line of another run or of no later attempt, and updates of an optimizer that
-    do not follow one another within an attempt.
+    a run line, a run line of another run or of no later attempt, a record after an end, and
+    updates of an optimizer that do not follow one another within an attempt, from its checkpoint.
     """
-    file = _find_file(path)
-    items = list(_iter_items(file))
-    records = [item for item in items if not isinstance(item, TornTail)]
-    runs = [record for record in records if isinstance(record, RunRecord)]
-    if not runs:
-        raise RecordingError(f"{file}: expected a run line first, got only a torn one: {items[0]}.")
-    last = records[-1]
+    file = _find_file(path, rank=rank)
+    survivors = Survivors()
+    fragments: list[Fragment] = []
+    torn = None
+    for item in _iter_items(file, Order()):
+        if isinstance(item, TornTail):
+            torn = item
+        elif isinstance(item, Fragment):
+            fragments.append(item)
+        else:
+            survivors.take(item)
+    if not survivors.runs:
+        raise RecordingError(f"{file}: expected a run line first, got only a torn one: {torn}.")
     return Recording(
         path=file,
-        run=runs[0],
-        updates=tuple(record for record in records if isinstance(record, UpdateRecord)),
-        events=tuple(record for record in records if isinstance(record, EventRecord)),
-        end=last if isinstance(last, EndRecord) else None,
-        torn=items[-1] if isinstance(items[-1], TornTail) else None,
+        run=survivors.runs[0],
+        runs=tuple(survivors.runs),
+        updates=survivors.updates,
+        superseded=tuple(survivors.superseded),
+        missing=survivors.missing,
+        events=survivors.events,
+        end=survivors.end,
+        torn=torn,
+        fragments=tuple(fragments),
     )
 
 
-def _find_file(path: str | os.PathLike[str]) -> Path:
-    file = Path(path)
-    if file.is_dir():
-        file = file / recording_path("").name  # a folder may itself be called x.jsonl
-    if not file.is_file():
+def find_standing(file: Path) -> Standing:
+    """Where the run in `file` stands, for who appends to it; memory for one line.
+
+    A torn tail that lacks only its newline counts, because the next line will give it one.
+    Raises RecordingError as `read_recording` does, and for a torn tail that would then be a
+    damaged line.
+    """
+    order = Order()
+    tail = None
+    for item in _iter_items(_find_file(file, rank=0), order):
+        tail = item if isinstance(item, TornTail) else None
+    if tail is not None:
+        _take_whole_tail(file, tail, order)
+    if order.run is None:
         raise RecordingError(
-            f"{file}: no such recording: name a RUN folder or its .jsonl file, as given to --out."
+            f"{file}: expected a run line first, got only a torn one: nothing to resume, move it "
+            f"aside with --overwrite."
+        )
+    return Standing(run=order.run, updates=order.updates)
+
+
+def _take_whole_tail(file: Path, tail: TornTail, order: Order) -> None:
+    with file.open("rb") as lines:
+        lines.seek(tail.offset)
+        line = lines.read(tail.length)
+    if ends_like_line(line):
+        where = f"{file}:{tail.line}"
+        order.check(decode_line(line, where=where), where=where)
+
+
+def _find_file(path: str | os.PathLike[str], *, rank: int) -> Path:
+    file = Path(path)
+    try:
+        if file.is_dir():
+            file = file / recording_path("", rank=rank).name  # it may itself be called x.jsonl
+        elif rank != 0:
+            file = recording_path(file, rank=rank)
+        found = file.is_file()
+    except OSError as error:
+        raise RecordingError(f"{file}: cannot be read: {error.strerror}.") from error
+    if not found:
+        raise RecordingError(
+            f"{file}: no such recording: name a RUN folder or its .jsonl file, as given "
+            f"to the recorder (path) or to --out."
         )
     return file
 
 
-def _iter_items(file: Path) -> Iterator[Record | TornTail]:
-    """Every checked record, then the torn tail if there is one."""
-    order = _Order()
+def _iter_items(file: Path, order: Order) -> Iterator[Record | TornTail | Fragment]:
+    """Every checked record and fragment, then the torn tail if there is one."""
+    pending = _Pending()
     offset = 0
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
+                place = (number, offset, len(line))
+                offset += len(line)
                 if not line.endswith(b"\n"):
-                    yield TornTail(line=number, offset=offset, length=len(line))
+                    yield from pending.settle(accept=_may_open_anew(line))
+                    yield TornTail(line=number, offset=place[1], length=len(line))
                     return
                 where = f"{file}:{number}"
-                record = decode_line(line, where=where)
+                try:
+                    record = decode_line(line, where=where)
+                except RecordingError as error:
+                    pending.add(
+                        error, place, torn=order.run is not None and not ends_like_line(line)
+                    )
+                    continue
+                if pending.holds:
+                    yield from pending.settle(accept=opens_anew(record))
                 order.check(record, where=where)
                 yield record
-                offset += len(line)
     except OSError as error:
         raise RecordingError(f"{file}: cannot be read: {error.strerror}.") from error
+    yield from pending.settle(accept=False)
     if offset == 0:
         raise RecordingError(f"{file}: expected a run line first, got an empty file.")
 
 
-class _Order:
-    """Raises at the first record that cannot follow those before it."""
+class _Pending:
+    """Bad lines that are fragments if the next good one opens the file anew, damage if not."""
 
     def __init__(self) -> None:
-        self._run: RunRecord | None = None
-        self._last: dict[int, int] = {}  # optimizer: its latest update in this attempt
+        self._fragments: list[Fragment] = []
+        self._error: RecordingError | None = None  # of the first
 
-    def check(self, record: Record, *, where: str) -> None:
-        if isinstance(record, RunRecord):
-            self._check_run(record, where=where)
-            self._run, self._last = record, {}
-        elif self._run is None:
-            kind = type(record).__struct_config__.tag
-            raise RecordingError(
-                f"{where}: the first record must be a run line, got {kind}: is the file cut?"
-            )
-        elif isinstance(record, UpdateRecord):
-            self._check_update(record, where=where)
-            self._last[record.optimizer] = record.update
+    @property
+    def holds(self) -> bool:
+        """Whether there is any."""
+        return self._error is not None
 
-    def _check_run(self, record: RunRecord, *, where: str) -> None:
-        if self._run is None:
-            return
-        if record.run_id != self._run.run_id:
-            raise RecordingError(
-                f"{where}: 'run_id' must be {self._run.run_id} as before, got {record.run_id}: "
-                f"two runs in one file."
-            )
-        if record.attempt <= self._run.attempt:
-            raise RecordingError(
-                f"{where}: 'attempt' must be above {self._run.attempt}, got {record.attempt}: "
-                f"a resume opens the next attempt."
-            )
+    def add(self, error: RecordingError, place: tuple[int, int, int], *, torn: bool) -> None:
+        """Hold a bad line back; raises at once if it cannot be torn."""
+        self._error = self._error or error
+        if not torn:
+            raise self._error
+        line, offset, length = place
+        self._fragments.append(Fragment(line=line, offset=offset, length=length))
 
-    def _check_update(self, record: UpdateRecord, *, where: str) -> None:
-        last = self._last.get(record.optimizer)
-        if last is not None and record.update != last + 1:
-            raise RecordingError(
-                f"{where}: 'update' of optimizer {record.optimizer} must be {last + 1}, got "
-                f"{record.update}: lines are missing, doubled or out of order."
-            )
+    def settle(self, *, accept: bool) -> list[Fragment]:
+        """The fragments held back so far; raises for the first of them unless `accept`."""
+        if self._error is not None and not accept:
+            raise self._error
+        fragments, self._fragments, self._error = self._fragments, [], None
+        return fragments
+
+
+def _may_open_anew(tail: bytes) -> bool:
+    """Whether a torn tail may be the begin of the record that opened the file anew."""
+    return any(tail.startswith(opening[: len(tail)]) for opening in _OPENINGS)

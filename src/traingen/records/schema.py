@@ -36,7 +36,7 @@ class SchedulerState(_Value, frozen=True, kw_only=True):
     """Where one scheduler stands at begin (in the `end` line: at the end)."""
 
     id: int  # position among the run's schedulers
-    last_epoch: int | None  # the scheduler's own counter; null if it keeps none
+    last_epoch: int | float | None  # the scheduler's own counter; null if it keeps none
     ticks: int  # outermost step() calls since construction
     unknown: Unknown = msgspec.field(default_factory=dict)
 
@@ -70,12 +70,44 @@ class OptimizerIdentity(_Value, frozen=True, kw_only=True):
     unknown: Unknown = msgspec.field(default_factory=dict)
 
 
+class ResumeFacts(_Value, frozen=True, kw_only=True):
+    """Where the checkpoint stood that an attempt was resumed from; later updates are superseded."""
+
+    updates: list[Count]  # completed at the checkpoint, by optimizer
+    global_step: int | None
+    epoch: int | None  # 0-based
+    checkpoint: str | None  # as given to the loop
+    unknown: Unknown = msgspec.field(default_factory=dict)
+
+
+class ClosureFacts(_Value, frozen=True, kw_only=True):
+    """How an optimizer that was given a closure used it (LBFGS evaluates it several times)."""
+
+    evaluations: Count
+    first_objective: float | None  # of the first evaluation: where the parameters stood before
+    last_objective: float | None
+    unknown: Unknown = msgspec.field(default_factory=dict)
+
+
+class ShardFacts(_Value, frozen=True, kw_only=True):
+    """This rank's share of the squared gradient norms, where parameters are sharded (DTensor).
+
+    What several ranks hold alike is divided by their number, so that the sum over all ranks is the
+    square of the whole norm.
+    """
+
+    grad_norm_squared: float  # complete: before clipping
+    grad_norm_clipped_squared: float  # applied
+    unknown: Unknown = msgspec.field(default_factory=dict)
+
+
 class RunRecord(_Line, frozen=True, kw_only=True, tag="run"):
     """What ran, with what and on what; the first line of each attempt."""
 
     format: Ordinal  # a reader refuses a higher one than its own FORMAT
     run_id: str  # kept when the run is resumed
     attempt: int  # from 1; a resume (a checkpoint was loaded) opens the next
+    resumed: ResumeFacts | None  # null for a training that began at its beginning
     system: str | None  # "original" or "package"
     argv: list[str]
     config: dict[str, Any] | None  # as resolved
@@ -108,19 +140,25 @@ class UpdateRecord(_Line, frozen=True, kw_only=True, tag="update"):
     """
 
     update: Ordinal  # this one included, counted per optimizer from 1
-    optimizer: int  # index among the run's optimizers
+    optimizer: Count  # index among the run's optimizers
     global_step: int | None  # the loop's own counter after the update
     epoch: int | None  # 0-based
     batch_idx: int | None  # of the last micro-batch, 0-based in its epoch
+    total_batch_idx: int | None  # of the last micro-batch, 0-based in the training
+    batches_that_stepped: int | None  # the loop's x of its loggers, before the update
     micro_batches: int
     loss: float | None  # raw (undivided), mean over the micro-batches
+    micro_losses: list[float] | None  # raw, of each micro-batch
     loss_terms: dict[str, float] | None
     objective: float | None  # root: the scalar differentiated, AMP scale divided out
     divisor: float | int | None  # of the accumulation, where knowable
-    grad_norm: float | None  # complete: before clipping
+    closure: ClosureFacts | None  # null where the optimizer was given no closure of its own
+    grad_norm: float | None  # complete: before clipping; null without gradients, and where sharded
     grad_norm_source: Literal["measured", "clip"] | None  # clip: the value the clip itself used
     grad_norm_clipped: float | None  # applied; equals grad_norm if nothing was clipped
     clipped: bool | None
+    clip_coefficient: float | None  # applied; 1.0 if nothing was clipped, null if not one factor
+    shard: ShardFacts | None  # null unless parameters are sharded
     lr: list[float]  # used by this update (not the next), per parameter group
     hyper_parameters: list[dict[str, Any]]  # applied, per parameter group
     scheduler: list[SchedulerState] | None  # begin
@@ -128,10 +166,15 @@ class UpdateRecord(_Line, frozen=True, kw_only=True, tag="update"):
     data_sampler: dict[str, Any] | None  # begin: the loader's
     ema: dict[str, Any] | None  # begin
     amp_scale: float | None  # begin
+    amp_growth: int | None  # begin: clean steps since the scale last moved
     rng: dict[str, str] | None  # begin; stream: digest
     rng_forward: dict[str, str] | None  # at the first forward
     rng_after: dict[str, str] | None  # applied
     batch: BatchFacts | None  # begin
+    parameters: str | None  # applied: digest of this optimizer's parameters
+    layer_norms: dict[str, float] | None  # complete: gradient norm by parameter name
+    update_ratios: dict[str, float] | None  # applied: norm of change / norm before, by parameter
+    moment_norms: dict[str, float] | None  # applied: norm over all parameters, by state name
     user: dict[str, Any] | None = None
     unknown: Unknown = msgspec.field(default_factory=dict)
 
@@ -140,7 +183,7 @@ class EventRecord(_Line, frozen=True, kw_only=True, tag="event"):
     """Something that happened between updates; a new event name is not a new kind."""
 
     event: str  # "skipped_step", "validation", "checkpoint", "exception", …
-    update: Count  # updates completed before it
+    update: Count  # updates completed before it, of all optimizers together
     details: dict[str, Any] | None
     user: dict[str, Any] | None = None
     unknown: Unknown = msgspec.field(default_factory=dict)
@@ -150,7 +193,7 @@ class EndRecord(_Line, frozen=True, kw_only=True, tag="end"):
     """How an attempt ended, with the tail of its last update."""
 
     reason: Literal["finished", "stopped", "interrupted", "exception"]
-    updates: Count  # completed
+    updates: Count  # completed, of all optimizers together
     scheduler: list[SchedulerState] | None
     rng: dict[str, str] | None  # stream: digest
     message: str | None

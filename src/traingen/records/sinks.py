@@ -1,14 +1,17 @@
 """Where records go: to a file, to memory, to several sinks at once."""
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from traingen.errors import RecordingError
+from traingen.records.appending import AppendedFile
 from traingen.records.codec import encode_line
 from traingen.records.paths import recording_path
+from traingen.records.reader import find_standing
 from traingen.records.schema import Record
 
 
@@ -27,52 +30,65 @@ class JsonlSink:
 
     The file is made at construction, its folder too. A path that exists is refused with
     RecordingError; with `overwrite` the old file is moved aside to `<name>.old-1`, `-2`, … and
-    never deleted. A line that could only be written in part (a full disk) is taken back before
-    the next one, so that no two lines are ever glued together.
+    never deleted. `JsonlSink.resume` opens the file of a run that goes on. While a sink is open,
+    no other can open or move its file, in this process or another one.
+
+    A line that could only be written in part (a full disk) is taken back before the next one, so
+    that no two lines are ever glued together. A file that was removed meanwhile is noticed at the
+    next write. Forked children, such as data-loader workers, let go of the file at once.
     """
 
     path: Path
+    attempt: int  # the last attempt in a resumed file; 0 in a new one
+    updates: Mapping[int, int]  # optimizer: its last update in a resumed file
 
     def __init__(
         self, path: str | os.PathLike[str], *, rank: int = 0, overwrite: bool = False
     ) -> None:
         self.path = recording_path(path, rank=rank)
-        self._fd: int | None = None
-        self._complete = 0  # bytes of whole lines
-        self._in_doubt = False  # a write was begun and not seen to end
+        self.attempt = 0
+        self.updates = MappingProxyType({})
+        self._file = AppendedFile.create(self.path, overwrite=overwrite)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], *, rank: int = 0, run_id: str) -> Self:
+        """Open the existing file of the run `run_id`, to append to it; nothing in it is changed.
+
+        What comes next is either the `run` line of attempt `attempt + 1` (a checkpoint was
+        loaded), or the event "segment" (a second `fit()` of one Trainer). A torn tail is parted
+        from it by a newline and stays as a line of its own, a fragment.
+
+        Raises RecordingError for a missing or damaged file, one of another run, and one that is
+        being written.
+        """
+        sink = cls.__new__(cls)
+        sink.path = recording_path(path, rank=rank)
+        sink._file = AppendedFile.reopen(sink.path)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if overwrite:
-                _move_aside(self.path)
-            self._fd = _create(self.path)
-        except FileExistsError as error:
-            raise RecordingError(
-                f"{self.path}: a recording needs a new path, and this one exists: choose another, "
-                f"or move it aside with --overwrite (overwrite=True)."
-            ) from error
-        except OSError as error:
-            raise RecordingError(f"{self.path}: cannot be created: {error.strerror}.") from error
+            standing = find_standing(sink.path)
+            if standing.run.run_id != run_id:
+                raise RecordingError(
+                    f"{sink.path}: 'run_id' must be {run_id} to go on with this run, got "
+                    f"{standing.run.run_id}: choose another path, or --overwrite to move it aside."
+                )
+            sink._file.part_from_torn_tail()
+        except BaseException:
+            sink._file.close()
+            raise
+        sink.attempt = standing.run.attempt
+        sink.updates = MappingProxyType(dict(standing.updates))
+        return sink
 
     def write(self, record: Record) -> None:
-        """Append the line of `record`. Raises RecordingError when closed or out of space."""
-        if self._fd is None:
-            raise RecordingError(f"{self.path}: the sink is closed: write before close().")
-        line = encode_line(record)
-        try:
-            if self._in_doubt:
-                self._drop_partial(self._fd)
-            self._in_doubt = True
-            _write_all(self._fd, line)
-        except OSError as error:
-            raise RecordingError(f"{self.path}: cannot be written: {error.strerror}.") from error
-        self._complete += len(line)
-        self._in_doubt = False
+        """Append the line of `record`.
+
+        Raises RecordingError when closed or out of space, and if the file is no longer there.
+        """
+        self._file.append(encode_line(record))
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            os.close(fd)
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -84,14 +100,6 @@ class JsonlSink:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _drop_partial(self, fd: int) -> None:
-        """Cut off what an interrupted write left, unless the line had made it whole."""
-        size = os.fstat(fd).st_size
-        if size > self._complete and os.pread(fd, 1, size - 1) != b"\n":
-            os.ftruncate(fd, self._complete)
-            size = self._complete
-        self._complete = size
 
 
 class MemorySink:
@@ -130,27 +138,3 @@ class TeeSink:
         with ExitStack() as stack:
             for sink in reversed(self.sinks):
                 stack.callback(sink.close)
-
-
-def _create(path: Path) -> int:
-    # O_EXCL: of two processes on one path, one is refused. Readable, to look at the last byte.
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o666)
-
-
-def _move_aside(path: Path) -> None:
-    """Rename `path`, if it exists, to the first free `<name>.old-<n>`."""
-    number = 1
-    while os.path.lexists(path):
-        aside = path.with_name(f"{path.name}.old-{number}")
-        try:
-            os.close(_create(aside))  # reserve the name: a rename would replace a file silently
-        except FileExistsError:
-            number += 1
-            continue
-        os.replace(path, aside)
-
-
-def _write_all(fd: int, line: bytes) -> None:
-    rest = memoryview(line)
-    while rest:
-        rest = rest[os.write(fd, rest) :]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from traingen.compare.findings import Finding
 from traingen.compare.gates import Gates
+from traingen.compare.summary import LOSS_DEPARTURE, ModeResult
 from traingen.lockstep.result import LockstepResult
-from traingen.lockstep.summary import LOSS_DEPARTURE, ModeResult
-
-WIDTH = 80
+from traingen.report.layout import render_finding, shorten, wrap, wrap_each
 
 
 def render_lockstep(
     result: LockstepResult, *, title: str, gates: Gates, horizon_source: str
 ) -> str:
     """The verdict, one row per mode, the cause, and what was not exercised."""
-    lines = [*_wrap(f"VERDICT  {result.verdict.upper()}  ", f"{title}: {_headline(result)}"), ""]
+    lines = [*wrap(f"VERDICT  {result.verdict.upper()}  ", f"{title}: {_headline(result)}"), ""]
     lines += _table(result)
     lines += _losses(result)
     for finding in result.findings:
-        lines += ["", *_finding(finding)]
+        lines += ["", *render_finding(finding)]
     lines += ["", *_scope(result, gates), *_limits(result, horizon_source)]
     return "\n".join(lines)
 
@@ -48,7 +45,7 @@ def _table(result: LockstepResult) -> list[str]:
     table = []
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        table.append(_shorten("  ".join([*cells, row[4]])))
+        table.append(shorten("  ".join([*cells, row[4]])))
     return table
 
 
@@ -75,13 +72,7 @@ def _losses(result: LockstepResult) -> Iterator[str]:
         earliest = mode.earliest_difference
         if earliest is not None:
             text += f"; first bit that differed: update {earliest.update}, {earliest.path}"
-        yield from _wrap(f"{mode.mode}: relative loss difference ", text)
-
-
-def _finding(finding: Finding) -> Iterator[str]:
-    yield f"{finding.severity.upper()}  {finding.id}"
-    for label in ("measured", "meaning", "fix"):
-        yield from _wrap(f"  {label:<9}", getattr(finding, label))
+        yield from wrap(f"{mode.mode}: relative loss difference ", text)
 
 
 def _scope(result: LockstepResult, gates: Gates) -> Iterator[str]:
@@ -93,35 +84,30 @@ def _scope(result: LockstepResult, gates: Gates) -> Iterator[str]:
             f"{first.compared.get(quantity, 0) // first.updates} {quantity.replace('_', ' ')}"
             for quantity in ("parameters", "gradients", "buffers", "optimizer_state", "loss_terms")
         ]
-        yield from _wrap("compared        ", f"per update: {', '.join(counts)}")
+        yield from wrap("compared        ", f"per update: {', '.join(counts)}")
     limits = [f"{name} {limit.limit}" for name, limit in gates.limits.items()]
-    yield from _wrap("gates           ", "; ".join([*limits, "all else exact"]))
+    yield from wrap("gates           ", "; ".join([*limits, "all else exact"]))
     for mode in modes:
         sizes = [f"{quantity} {size:.3g}" for quantity, size in mode.largest.items() if size]
         if sizes:
-            yield from _wrap("largest         ", f"{mode.mode}: {', '.join(sizes)}")
+            yield from wrap("largest         ", f"{mode.mode}: {', '.join(sizes)}")
 
 
 def _limits(result: LockstepResult, horizon_source: str) -> Iterator[str]:
-    yield from _wrap("horizon         ", horizon_source)
+    yield from wrap("horizon         ", horizon_source)
     for mode in result.modes.values():
         if mode.horizon:
             spans = ", ".join(f"{gate} {update}" for gate, update in sorted(mode.horizon.items()))
-            yield from _wrap(f"  {mode.mode}: report-only after update ", spans)
+            yield from wrap(f"  {mode.mode}: report-only after update ", spans)
         for what, why in mode.not_synchronized.items():
-            yield from _wrap(f"  {mode.mode}: not synchronized: ", f"{what}: {why}")
+            yield from wrap(f"  {mode.mode}: not synchronized: ", f"{what}: {why}")
         for note in mode.notes:
-            yield from _wrap(f"  {mode.mode}: ", note)
-    yield from _named("excused         ", _grouped(result))
-    yield from _named("not asserted    ", result.not_asserted)
+            yield from wrap(f"  {mode.mode}: ", note)
+    yield from wrap_each("excused         ", _grouped(result))
+    yield from wrap_each("not asserted    ", result.not_asserted)
     if not result.not_exercised:
         yield "not exercised   nothing that is watched for"
-    yield from _named("not exercised   ", result.not_exercised)
-
-
-def _named(label: str, lines: Iterable[str]) -> Iterator[str]:
-    for index, line in enumerate(lines):
-        yield from _wrap(label if index == 0 else " " * 16, line)
+    yield from wrap_each("not exercised   ", result.not_exercised)
 
 
 def _grouped(result: LockstepResult) -> Iterator[str]:
@@ -135,14 +121,3 @@ def _grouped(result: LockstepResult) -> Iterator[str]:
     for reason, names in reasons.items():
         more = f" and {len(names) - 1} more" if names[1:] else ""
         yield f"{names[0]}{more}: {reason}"
-
-
-def _wrap(label: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=label, subsequent_indent=" " * min(len(label), 16),
-        break_on_hyphens=False,
-    )  # fmt: skip
-
-
-def _shorten(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""What one mode of a lockstep run found, gathered update by update."""
+"""What a comparison found and concludes, gathered update by update."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from traingen.compare.differences import Comparison, Difference
+from traingen.compare.differences import Comparison, Difference, add_counts
 from traingen.compare.order import gate_name
-from traingen.compare.tensors import TensorComparison
 
-COMPUTED = ("objective", "gradients", "parameters")  # a pass must have asserted one of them
+COMPUTED = ("objective", "gradients", "parameters")  # what a training computes
 LOSS_DEPARTURE = 1e-3  # relative; the protocol's "Real-Scale Lockstep Probe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeResult:
-    """One mode, from its first update to its last."""
+    """What was found of one mode of a lockstep run, or of two recordings."""
 
     mode: str
     verdict: str  # pass, fail or inconclusive
@@ -38,6 +37,7 @@ class ModeResult:
     excused_trained: tuple[str, ...]  # parameters among them that had a gradient
     not_asserted: tuple[str, ...]  # gates of what was compared that are report-only throughout
     notes: tuple[str, ...] = ()  # what happened besides, e.g. an error while a system was ended
+    allowed: tuple[str, ...] = ()  # quantities that one side's clip computed, with CLIP_NORM_RTOL
 
 
 @dataclass(slots=True)
@@ -56,10 +56,14 @@ class Summary:
     largest_loss: float | None = None
     compared: dict[str, int] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)  # of `compared`: no limit judges them
+    allowed: dict[str, None] = field(default_factory=dict)
     doubt: str | None = None  # why nothing can be concluded
     failure: str | None = None  # what failed without being a difference of values
     notes: list[str] = field(default_factory=list)
     report_only: frozenset[str] = frozenset()  # gates that assert nothing at all
+    needed: tuple[str, ...] = ("parameters",)  # all must be compared, or nothing was
+    computed: tuple[str, ...] = COMPUTED  # a pass must have asserted one of them
 
     def asserts(self, quantity: str, update: int) -> bool:
         """Whether the gate of `quantity` is asserted at `update`, or report-only.
@@ -73,10 +77,11 @@ class Summary:
 
     def add(self, comparison: Comparison) -> None:
         """Take one update's comparison in."""
-        self.updates = comparison.update
+        self.updates += 1
         self.equal_updates += not comparison.differences
-        for quantity, count in comparison.compared.items():
-            self.compared[quantity] = self.compared.get(quantity, 0) + count
+        self.compared = add_counts(self.compared, comparison.compared)
+        self.reported = add_counts(self.reported, comparison.reported)
+        self.allowed |= dict.fromkeys(comparison.allowed)
         self._note_sizes(comparison)
         if comparison.differences and self.earliest_difference is None:
             self.earliest_difference = comparison.differences[0]
@@ -136,12 +141,30 @@ class Summary:
             excused_trained=tuple(excused_trained),
             not_asserted=self._not_asserted(),
             notes=tuple(self.notes),
+            allowed=tuple(self.allowed),
         )
 
     def _not_asserted(self) -> tuple[str, ...]:
         """Gates of quantities that were compared, but at no update with an asserted limit."""
-        gates = dict.fromkeys(gate_name(q) for q, count in self.compared.items() if count)
-        return tuple(gate for gate in gates if not self.asserts(gate, 1))
+        compared, judged = self._by_gate(self.compared), self._by_gate(self._judged())
+        lines = []
+        for gate in compared:
+            if not self.asserts(gate, 1) or gate not in judged:
+                lines.append(gate)
+            elif judged[gate] < compared[gate]:
+                lines.append(f"{gate} (digests)")
+        return tuple(lines)
+
+    def _judged(self) -> dict[str, int]:
+        """What was compared and is not only reported, whatever its gate says."""
+        return {q: count - self.reported.get(q, 0) for q, count in self.compared.items()}
+
+    def _by_gate(self, counts: Mapping[str, int]) -> dict[str, int]:
+        gates: dict[str, int] = {}
+        for quantity, count in counts.items():
+            if count:
+                gates[gate_name(quantity)] = gates.get(gate_name(quantity), 0) + count
+        return gates
 
     def _conclude(self) -> tuple[str, str | None]:
         if self.first_divergence is not None:
@@ -150,29 +173,14 @@ class Summary:
             return "fail", self.failure
         if self.doubt is not None:
             return "inconclusive", self.doubt
-        if self.updates == 0 or not self.compared.get("parameters"):
+        if self.updates == 0 or not all(self.compared.get(q) for q in self.needed):
             return "inconclusive", "nothing was compared"
-        if not any(self.compared.get(q) and self.asserts(q, 1) for q in COMPUTED):
-            return "inconclusive", f"nothing of {', '.join(COMPUTED)} was asserted"
+        judged = self._judged()
+        if not any(judged.get(q) and self.asserts(q, 1) for q in self.computed):
+            return "inconclusive", f"nothing of {', '.join(self.computed)} was asserted"
         if self.updates < self.asked:
             return "inconclusive", f"{self.updates} of {self.asked} updates were compared"
         return "pass", None
-
-
-def per_quantity(comparisons: Sequence[TensorComparison], base: Comparison) -> Comparison:
-    """Join the comparison of records and of tensors of one update."""
-    differences = [*base.differences, *(d for c in comparisons for d in c.differences)]
-    compared = dict(base.compared)
-    for comparison in comparisons:
-        before = compared.get(comparison.quantity, 0)
-        compared[comparison.quantity] = before + comparison.compared
-    return Comparison(
-        update=base.update,
-        compared=compared,
-        differences=tuple(sorted(differences, key=lambda d: d.rank)),
-        loss_relative=base.loss_relative,
-        nonfinite=base.nonfinite,
-    )
 
 
 def plain_difference(difference: Difference | None) -> dict[str, Any] | None:

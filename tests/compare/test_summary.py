@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lockstep.results import make_comparison, make_difference, make_mode, make_summary
+from tests.compare.results import make_comparison, make_difference, make_mode, make_summary
 from traingen.compare.differences import Comparison
 from traingen.compare.gates import EXACT
 from traingen.compare.order import CAUSAL_ORDER
-from traingen.compare.tensors import compare_tensors
-from traingen.lockstep.summary import per_quantity, plain_difference
+from traingen.compare.summary import plain_difference
+from traingen.compare.tensors import compare_tensors, per_quantity
 
 # ---- verdict ------------------------------------------------------------------------------------
 

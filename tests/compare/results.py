@@ -1,9 +1,9 @@
-"""Sample findings of a lockstep run, for the tests of what is concluded and shown."""
+"""Sample comparisons and results, for the tests of what is concluded and shown."""
 
 from typing import Any
 
 from traingen.compare.differences import Comparison, Difference
-from traingen.lockstep.summary import ModeResult, Summary
+from traingen.compare.summary import ModeResult, Summary
 
 
 def make_difference(quantity: str = "gradients", update: int = 1, **changes: Any) -> Difference:

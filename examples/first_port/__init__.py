@@ -1,0 +1,1 @@
+"""A first port: a small published training, and three tries at it on Lightning."""

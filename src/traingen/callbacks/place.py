@@ -1,0 +1,148 @@
+"""Where a recorder writes: a new recording, the next attempt of a run, or its next fit."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from traingen.errors import RecordingError
+from traingen.records import (
+    JsonlSink,
+    ResumeFacts,
+    RunRecord,
+    iter_records,
+    new_run_id,
+    recording_path,
+)
+from traingen.records.guard import GuardedSink
+from traingen.records.times import TimesSink
+
+STATE = "StepRecorder"  # what the key of a recorder's state in a checkpoint begins with
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """The run that one recorder has recorded so far, in this process."""
+
+    run_id: str = field(default_factory=new_run_id)
+    attempt: int = 1
+    fits: int = 0  # begun with this trainer
+    updates: list[int] = field(default_factory=list)  # completed, by optimizer
+    resumed: ResumeFacts | None = None
+    trainer: weakref.ref[pl.Trainer] | None = None
+
+    def continues(self, trainer: pl.Trainer) -> bool:
+        """Whether a fit of `trainer` goes on with what it has recorded here before."""
+        return self.fits > 0 and self.trainer is not None and self.trainer() is trainer
+
+    def open(self, path: Path, *, rank: int, overwrite: bool, times: bool) -> GuardedSink:
+        """The files to write to; those of this very run are continued.
+
+        Raises:
+            RecordingError: there is a recording of another run, or no file can be written.
+        """
+        sink = self._open_recording(path, rank=rank, overwrite=overwrite)
+        try:
+            kept = _open_times(path, rank=rank, new=not sink.attempt) if times else None
+        except BaseException:
+            GuardedSink(sink, files=[sink.path]).close()
+            raise
+        self._follow(sink)
+        return GuardedSink(
+            sink,
+            times=kept,
+            held=[min(sink.updates.get(i, 0), count) for i, count in enumerate(self.updates)],
+            files=[one.path for one in (sink, kept) if one is not None],
+        )
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier attempt of this run was recorded."""
+        return self.resumed is not None and self.attempt > 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another fit of this trainer goes on within the attempt that is recorded."""
+        return self.fits > 0 and not self.resumes
+
+    def _open_recording(self, path: Path, *, rank: int, overwrite: bool) -> JsonlSink:
+        """Of a resumed run only rank 0 can tell whether a file is its own.
+
+        Ids are made rank by rank, because agreeing on one would take a collective, and a
+        checkpoint holds that of rank 0.
+        """
+        if (self.fits or self.resumes) and os.path.exists(recording_path(path, rank=rank)):
+            try:
+                if rank > 0:
+                    self.run_id = _run_of(path, rank=rank)
+                return JsonlSink.resume(path, rank=rank, run_id=self.run_id)
+            except RecordingError:
+                if not overwrite:
+                    raise
+        return JsonlSink(path, rank=rank, overwrite=overwrite)
+
+    def _follow(self, sink: JsonlSink) -> None:
+        """Number the attempt that goes into `sink`.
+
+        A fit goes on within its attempt only where the file stands exactly where the run does. It
+        does not if the file was moved away or failed in the fit before, or if another process has
+        resumed the run meanwhile: then this fit is an attempt of its own.
+        """
+        if self.resumes:
+            self.attempt = max(self.attempt, sink.attempt + 1)
+            return
+        trainer = None if self.trainer is None else self.trainer()
+        here = {index: count for index, count in enumerate(self.updates) if count}
+        there = {index: count for index, count in sink.updates.items() if count}
+        if not self.fits or trainer is None or (sink.attempt, there) == (self.attempt, here):
+            return
+        self.attempt = max(self.attempt, sink.attempt) + 1
+        self.resumed = ResumeFacts(
+            updates=list(self.updates),
+            global_step=trainer.global_step,
+            epoch=trainer.current_epoch,
+            checkpoint=None,
+        )
+
+
+def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any) -> Place:
+    """The run that `checkpoint` belongs to, to be continued; a new one if it was not recorded.
+
+    The state is looked for under `key`, then under that of any other recorder, if there is one: the
+    path may have changed.
+    """
+    states: Mapping[str, Any] = checkpoint.get("callbacks") or {}
+    recorders = [name for name in states if STATE in name]
+    mine = [name for name in recorders if key in name] or recorders  # a guest's key is around ours
+    state = states[mine[0]] if len(mine) == 1 else None
+    updates = list(state["completed"]) if state else []
+    facts = ResumeFacts(
+        updates=updates,
+        global_step=checkpoint.get("global_step"),
+        epoch=checkpoint.get("epoch"),
+        checkpoint=None if source is None else str(source),
+    )
+    if not state:
+        return Place(resumed=facts)
+    return Place(
+        run_id=state["run_id"], attempt=state["attempt"] + 1, updates=updates, resumed=facts
+    )
+
+
+def _run_of(path: Path, *, rank: int) -> str:
+    """The id of the run that is recorded there."""
+    first = next(iter_records(recording_path(path, rank=rank)))
+    assert isinstance(first, RunRecord)  # the reader refuses any other
+    return first.run_id
+
+
+def _open_times(path: Path, *, rank: int, new: bool) -> TimesSink:
+    if new:
+        return TimesSink(path, rank=rank, overwrite=True)
+    return TimesSink.resume(path, rank=rank)

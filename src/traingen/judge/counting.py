@@ -1,0 +1,193 @@
+"""Whether what the loop counts as steps are updates, made of whole windows and of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traingen.compare.findings import Finding
+from traingen.judge import kinds
+from traingen.judge.place import Place
+from traingen.judge.watch import Watch, count, index, text, times
+from traingen.records import EventRecord, UpdateRecord
+
+SEVERAL = 3  # updates, none of which had a gradient: more than one batch that was left out
+
+
+class GradientWatch(Watch):
+    """Look for updates that were made without any gradient."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._renews = False  # only statistics of batch norms are, by an epoch without backward
+        self._reached: dict[int, int] = {}  # by optimizer, updates of all when it first had one
+
+    def began(self) -> None:
+        """An attempt begins as a training does."""
+        self._renews = False
+
+    restarted = began
+
+    def rewind(self, to: int) -> None:
+        """Forget gradients that are superseded as well."""
+        super().rewind(to)
+        self._reached = {one: at for one, at in self._reached.items() if at <= to}
+
+    def happened(self, event: EventRecord) -> None:
+        """Stochastic weight averaging adds such an epoch, and Lightning steps at its end."""
+        self._renews |= event.event == "batch_norm_epoch"
+
+    def updated(self, record: UpdateRecord) -> None:
+        """A gradient that is zero everywhere counts only where a backward would have been heard."""
+        if record.objective is not None or record.shard is not None or record.grad_norm:
+            self._reached.setdefault(record.optimizer, self.place.total)
+        if record.objective is not None or record.shard is not None:
+            return
+        name = self.place.name(record.update, record.optimizer)
+        if record.grad_norm and self._renews:
+            told = f"{name} applied a gradient of norm {record.grad_norm:g} that no backward made"
+            self.note(kinds.AVERAGE_MOVED, told)
+        if record.grad_norm or self._renews:
+            return
+        observes = [] if self.place.run is None else self.place.run.observes
+        if not {"grad_norm", "objective"} <= set(observes):
+            return
+        what = "no gradient" if record.grad_norm is None else "a gradient of 0"
+        told = f"{name} had {what} and no backward before it"
+        self.note(kinds.NO_GRADIENT, told, of=record.optimizer)
+
+    def findings(self) -> Iterator[Finding]:
+        """One over all optimizers; an error if one of them never had any."""
+        tallies = dict(self.noted(kinds.NO_GRADIENT))
+        if tallies:
+            first = min(tallies.values(), key=lambda tally: tally.at)
+            steps = sum(tally.count for tally in tallies.values())
+            never = [one for one, tally in tallies.items() if self._is_idle(one, tally.count)]
+            told = f"{first.told}; {steps} of {self.place.seen} updates are such"
+            yield kinds.NO_GRADIENT.found(
+                told + "".join(f"; optimizer {one} never had one" for one in never),
+                severity="error" if never else None,
+            )
+        for _, tally in self.noted(kinds.AVERAGE_MOVED):
+            yield kinds.AVERAGE_MOVED.found(f"{tally.told}, in the epoch for batch norms")
+
+    def _is_idle(self, optimizer: int | None, without: int) -> bool:
+        """Whether it never had a gradient; of updates that this file lacks nobody knows."""
+        never = optimizer not in self._reached and not self.place.missing
+        return never and without >= SEVERAL
+
+
+class CounterWatch(Watch):
+    """Compare what the loop counts with what optimizers do."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._begin: tuple[int, dict[int, int]] | None = None  # global_step, updates
+        self._told = ""
+
+    def began(self) -> None:
+        """Count anew."""
+        self._begin = None
+
+    restarted = began
+
+    def happened(self, event: EventRecord) -> None:
+        """A step without an update, an update without a step, or a new optimizer."""
+        details = event.details
+        if event.event == "counted_without_update":
+            self.note(kinds.NO_UPDATE, self.place.now(), times=count(details, "count", default=1))
+        elif event.event == "uncounted_update":
+            steps = count(details, "count", default=1)
+            self.note(kinds.UNCOUNTED, self.place.now(), of=index(details), times=steps)
+        elif event.event == "optimizer_found":
+            number = index(details)
+            name = (text(details, "class_path") or "an unknown class").rpartition(".")[2]
+            who = f"one of {name}" if number is None else f"optimizer {number} ({name})"
+            self.note(kinds.OPTIMIZER_FOUND, f"{who} stepped, first {self.place.now()}", of=number)
+
+    def updated(self, record: UpdateRecord) -> None:
+        """Whether the loop has counted more than the updates of any one optimizer."""
+        if record.global_step is None or not self.place.several:
+            return
+        if self._begin is None:
+            self._begin = (record.global_step, dict(self.place.updates))
+            return
+        step, before = self._begin
+        made = {i: n - before.get(i, 0) for i, n in self.place.updates.items()}
+        steps = record.global_step - step
+        if steps > max(made.values()) > 1 and sum(n > 0 for n in made.values()) > 1:
+            each = " and ".join(f"{n} of optimizer {i}" for i, n in sorted(made.items()) if n > 0)
+            self._told = f"global_step rose by {steps} over {each}"
+
+    def findings(self) -> Iterator[Finding]:
+        """One per kind; updates behind the loop's back one per optimizer."""
+        for _, tally in self.noted(kinds.NO_UPDATE):
+            none = self.place.fruitless
+            where = "and none was ever made" if none else f"first {tally.told}"
+            told = f"{times(tally.count, 'counted step')} had no update, {where}"
+            yield kinds.NO_UPDATE.found(told, severity="error" if none else None)
+        for optimizer, tally in self.noted(kinds.UNCOUNTED):
+            who = "an optimizer" if optimizer is None else f"optimizer {optimizer}"
+            were = "was" if tally.count == 1 else "were"
+            told = f"{times(tally.count, 'update')} of {who} {were} not counted, first {tally.told}"
+            yield kinds.UNCOUNTED.found(told)
+        for _, tally in self.noted(kinds.OPTIMIZER_FOUND):
+            yield kinds.OPTIMIZER_FOUND.found(tally.told)
+        if self._told:
+            yield kinds.GLOBAL_STEP.found(self._told)
+
+
+class WindowWatch(Watch):
+    """Look for accumulation windows with fewer micro-batches than the loss was divided by."""
+
+    def updated(self, record: UpdateRecord) -> None:
+        """The divisor is the one in effect for this update: a changing factor is no fault."""
+        divisor, batches = record.divisor, _count_losses(record)
+        if divisor is None or batches < 1 or batches >= divisor:
+            return
+        name = self.place.name(record.update, record.optimizer)
+        if record.batch_idx is not None:
+            name += f" (epoch {record.epoch}, batch {record.batch_idx})"
+        self.note(
+            kinds.PARTIAL_WINDOW,
+            f"{name}: {times(batches, 'micro-batch', 'es')}{_left_out(record)} divided by "
+            f"{divisor:g}, the gradient is {batches / divisor:.3g} of that of their mean",
+        )
+
+    def findings(self) -> Iterator[Finding]:
+        """One over all updates."""
+        for _, tally in self.noted(kinds.PARTIAL_WINDOW):
+            told = f"{tally.told}; {tally.count} of {self.place.seen} updates are such"
+            yield kinds.PARTIAL_WINDOW.found(told)
+
+
+def _count_losses(record: UpdateRecord) -> int:
+    """How many micro-batches had a loss; where each is not known, all of them."""
+    return record.micro_batches if record.micro_losses is None else len(record.micro_losses)
+
+
+def _left_out(record: UpdateRecord) -> str:
+    """That others had no loss, if so it was."""
+    without = record.micro_batches - _count_losses(record)
+    return f" ({times(without, 'more', '')} had no loss)" if without > 0 else ""
+
+
+class ClosureWatch(Watch):
+    """Count how often closures were evaluated."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._most = 0
+
+    def updated(self, record: UpdateRecord) -> None:
+        """More than one evaluation per update is worth saying."""
+        evaluations = record.closure.evaluations if record.closure else 0
+        if evaluations > 1:
+            self._most = max(self._most, evaluations)
+            name = self.place.name(record.update, record.optimizer)
+            self.note(kinds.CLOSURE, f"{name}: {evaluations} evaluations of its closure")
+
+    def findings(self) -> Iterator[Finding]:
+        """One over all updates."""
+        for _, tally in self.noted(kinds.CLOSURE):
+            told = f"{tally.told}; {tally.count} of {self.place.seen} updates took several, at most"
+            yield kinds.CLOSURE.found(f"{told} {self._most}")

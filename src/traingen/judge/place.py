@@ -1,0 +1,94 @@
+"""Where in a recording its judge stands: which attempt, which updates, what is known of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from traingen.records import (
+    EndRecord,
+    EventRecord,
+    OptimizerIdentity,
+    RunRecord,
+    SchedulerIdentity,
+    UpdateRecord,
+)
+
+
+@dataclass(slots=True)
+class Place:
+    """Follows the records of one file; a resume takes back what it supersedes."""
+
+    updates: dict[int, int] = field(default_factory=dict)  # by optimizer, completed
+    missing: int = 0  # updates of all optimizers before the first line of this file
+    global_step: int | None = None  # the loop's counter, as the last record that has it says
+    step_before: int | None = None  # the same, before the update in question
+    run: RunRecord | None = None  # of this attempt
+    fresh: bool = True  # nothing of this training was done before this stretch
+    over: bool = False  # the attempt came to an end of its own
+    optimizers: dict[int, OptimizerIdentity] = field(default_factory=dict)  # as the run names them
+    schedulers: dict[int, SchedulerIdentity] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Updates completed, of all optimizers together."""
+        return sum(self.updates.values())
+
+    @property
+    def seen(self) -> int:
+        """Those of them that this file holds."""
+        return self.total - self.missing
+
+    def began(self, run: RunRecord) -> None:
+        """An attempt begins where its checkpoint stood."""
+        resumed = run.resumed
+        self.updates = {} if resumed is None else dict(enumerate(resumed.updates))
+        self.global_step = 0 if resumed is None else resumed.global_step
+        self.fresh = resumed is None
+        self.optimizers = {one.index: one for one in run.optimizers}
+        self.schedulers = {one.id: one for one in run.schedulers}
+        self.missing = self.total if self.run is None else min(self.missing, self.total)
+        self.run = run
+        self.over = False
+
+    def restarted(self) -> None:
+        """Another `fit` of the same training begins."""
+        self.fresh = self.over = False
+
+    def updated(self, record: UpdateRecord) -> None:
+        """An update was completed."""
+        self.updates[record.optimizer] = record.update
+        self.step_before = self.global_step
+        if self.step_before is None and record.global_step is not None:
+            self.step_before = record.global_step - 1
+        if record.global_step is not None:
+            self.global_step = record.global_step
+
+    def happened(self, event: EventRecord) -> None:
+        """Something happened that may have moved the loop's counter."""
+        step = (event.details or {}).get("global_step")
+        if isinstance(step, int):
+            self.global_step = step
+
+    def ended(self, record: EndRecord) -> None:
+        """The attempt is over; one that was cut off might still have made its first update."""
+        self.over = record.reason in ("finished", "stopped")
+
+    @property
+    def fruitless(self) -> bool:
+        """Whether all is over and no update was ever made."""
+        return self.over and not self.total
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several optimizers."""
+        return len(self.optimizers.keys() | self.updates.keys()) > 1
+
+    def name(self, update: int, optimizer: int) -> str:
+        """How an update is called: its optimizer only where there are several."""
+        return f"update {update} of optimizer {optimizer}" if self.several else f"update {update}"
+
+    def now(self) -> str:
+        """How a moment between updates is called."""
+        if not self.total:
+            return "before the first update"
+        return f"after {self.total} updates" if self.several else f"after update {self.total}"

@@ -1,0 +1,228 @@
+"""What has been seen of an optimizer's next update, from its first micro-batch on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from traingen.observe.events import Clip
+from traingen.observe.optimizers import parameters_of
+from traingen.records import ClosureFacts, SchedulerState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """One named part of the loss, once."""
+
+    number: int  # among all that were seen
+    name: str
+    value: torch.Tensor
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Batch:
+    """A micro-batch as it was handed to the loop, and what was found then."""
+
+    epoch: int | None
+    batch_idx: int | None
+    total_batch_idx: int | None = None
+    batches_that_stepped: int | None = None
+    divisor: float | int | None = None
+    scheduler: list[SchedulerState] | None = None
+    rng: dict[str, str] | None = None
+    amp_scale: float | None = None
+    amp_growth: int | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)  # other fields of the record at begin
+    digest: str | None = None
+    ids: list[int | str] | None = None
+    rng_forward: dict[str, str] | None = None
+    terms: list[Term] = field(default_factory=list)
+    loss: Root | None = None  # what the loop calls its loss, divided; the last one evaluated
+    reached: set[int] = field(default_factory=set)  # optimizers whose gradients it has changed
+    cleared: set[int] = field(default_factory=set)  # optimizers whose gradients were, after that
+    begun_at: float = 0.0  # seconds of the observer's clock
+    waited: float = 0.0  # seconds between the end of the work before it and its begin
+
+    def is_in(self, optimizer: int) -> bool:
+        """Whether the gradients of that optimizer have a part of it."""
+        return optimizer in self.reached and optimizer not in self.cleared
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A scalar that was differentiated."""
+
+    value: torch.Tensor  # as backward was entered at it, AMP scale included
+    scale: torch.Tensor | None  # the AMP scale in it
+    batch: Batch | None  # the one in work then
+
+    def __float__(self) -> float:
+        value = float(_local(self.value))
+        return value if self.scale is None else value / float(self.scale)
+
+
+def total(roots: Sequence[Root]) -> float | None:
+    """The sum of `roots`; None for none."""
+    return sum(map(float, roots)) if roots else None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Norms:
+    """The norm of an optimizer's gradients before they were clipped, and what it is made of."""
+
+    whole: float | None  # None where they are sharded
+    share: float | None  # of its square, where they are sharded
+    layers: dict[str, float] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """What belongs to the next update of one optimizer; emptied when that is applied."""
+
+    index: int
+    optimizer: torch.optim.Optimizer
+    names: Mapping[int, str] = field(default_factory=dict)  # id of a parameter: its name
+    updates: int = 0  # completed
+    batches: list[Batch] = field(default_factory=list)  # that may still take part
+    roots: list[Root] = field(default_factory=list)  # that are in its gradients
+    divisor: float | int | None = None
+    clips: list[Clip] = field(default_factory=list)
+    norms: Norms | None = None  # measured before the first clip, where that does not tell them
+    scale: torch.Tensor | None = None  # the AMP scale that its gradients still have in them
+    scale_at_clip: torch.Tensor | None = None  # the same, when they were first clipped
+    evaluations: int = 0
+    terms_from: int = 0  # number of the first term that is its own
+    first: list[Root] = field(default_factory=list)  # roots of the first evaluation
+    last: list[Root] = field(default_factory=list)
+    before: list[torch.Tensor] | None = None  # copies of its parameters at begin
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """The optimizer's own, in the order of its groups."""
+        return parameters_of(self.optimizer)
+
+    def named_parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """The same by name; one that the loop has no name for by its number."""
+        return [(self.names.get(id(p), str(i)), p) for i, p in enumerate(self.parameters)]
+
+    @property
+    def gradients(self) -> list[torch.Tensor]:
+        """Those that its parameters have."""
+        return [p.grad for p in self.parameters if p.grad is not None]
+
+    def empty(self) -> None:
+        """Begin the next update."""
+        self.batches, self.roots, self.clips = [], [], []
+        self.divisor = self.norms = self.scale = self.scale_at_clip = self.before = None
+        self.evaluations, self.first, self.last = 0, [], []
+
+    def begin(self, batch: Batch) -> None:
+        """Take `batch` in; the one before it has no part if all it reached is others' or cleared.
+
+        Nor have those before that one which reached nothing yet.
+        """
+        before = self.batches[-1] if self.batches else None
+        if before is not None and before.reached:
+            while self.batches and not self.batches[-1].is_in(self.index):
+                self.batches.pop()
+        self.batches.append(batch)
+
+    def reach(self, roots: Sequence[Root], batch: Batch | None) -> None:
+        """Its gradients have changed by the backward of `roots`."""
+        self.roots += roots
+        if self.evaluations:
+            self.last += roots
+        if batch is not None:
+            batch.reached.add(self.index)
+            batch.cleared.discard(self.index)
+            if batch.divisor is not None:
+                self.divisor = batch.divisor
+        if roots and roots[-1].scale is not None:
+            self.scale = roots[-1].scale
+
+    def clear(self, current: Batch | None) -> None:
+        """Its gradients were cleared: what had reached them has no part in the update."""
+        self.roots, self.clips, self.norms, self.scale = [], [], None, None
+        if current is not None:
+            current.cleared.add(self.index)
+        self.batches = [
+            batch for batch in self.batches if batch is current or self.index not in batch.reached
+        ]
+
+    def evaluate(self, *, terms: int) -> None:
+        """Its closure is evaluated (again) after so many terms: only the last one is used.
+
+        The first evaluation may find whole gradients that were clipped, and do nothing: Lightning
+        gives every step of manual optimization a closure.
+        """
+        self.evaluations += 1
+        self.last = []
+        if self.evaluations == 1:
+            self.first = self.last
+        else:
+            self.terms_from = terms
+            self.clips, self.norms = [], None
+
+    def closure(self) -> ClosureFacts | None:
+        """How its closure was used, if it was evaluated more than once."""
+        if self.evaluations < 2:
+            return None
+        return ClosureFacts(
+            evaluations=self.evaluations,
+            first_objective=total(self.first),
+            last_objective=total(self.last),
+        )
+
+    def losses(self) -> tuple[float | None, list[float] | None]:
+        """The raw loss, mean over the micro-batches that had one, and each; None if not knowable.
+
+        What the loop calls its loss, or else what was differentiated.
+        """
+        told = [batch for batch in self.batches if batch.loss is not None and batch.divisor]
+        if told:
+            each = [float(b.loss) * b.divisor for b in told if b.loss and b.divisor]
+            return sum(each) / len(each), each
+        if not self.roots or (self.divisor is None and len(self.batches) > 1):
+            return None, None
+        factor = 1 if self.divisor is None else self.divisor
+        # several backwards of one micro-batch are parts of its loss; one may also have had none
+        each = [value * factor for value in self._by_batch()]
+        parts = min(len(self.roots), len(self.batches)) if self.batches else len(each)
+        return sum(each) / parts, each if len(each) == parts else None
+
+    def _by_batch(self) -> list[float]:
+        if len(self.roots) <= len(self.batches):
+            return [float(root) for root in self.roots]
+        sums: dict[int, float] = {}
+        for root in self.roots:
+            of = id(root if root.batch is None else root.batch)
+            sums[of] = sums.get(of, 0.0) + float(root)
+        return list(sums.values())
+
+    def terms(
+        self, loose: Sequence[Term] = (), *, only_whole: bool = False
+    ) -> dict[str, float] | None:
+        """The mean of each term of the loss over the micro-batches that had it.
+
+        `loose` are those of no micro-batch. Where a loop may log after its step (`only_whole`), a
+        term that the last micro-batch lacks is left out: a mean over the others would be none of
+        the update.
+        """
+        terms = [term for batch in self.batches for term in batch.terms]
+        if only_whole and len(self.batches) > 1:
+            last = {term.name for term in self.batches[-1].terms}
+            terms = [term for term in terms if term.name in last]
+        values: dict[str, list[float]] = {}
+        for term in (*loose, *terms):
+            if term.number >= self.terms_from:
+                values.setdefault(term.name, []).append(float(term.value))
+        return {name: sum(each) / len(each) for name, each in values.items()} or None
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a distributed tensor: reading the whole would be a collective."""
+    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local

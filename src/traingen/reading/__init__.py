@@ -1,0 +1,1 @@
+"""What a recording says once it is read: what stands, in columns, in numbers, as it grows."""

@@ -1,0 +1,37 @@
+"""Lay out labelled lines in 80 columns, without colour."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from traingen.compare.findings import Finding
+
+WIDTH = 80
+LABEL = 16  # columns for the label of a line
+
+
+def wrap(label: str, text: str) -> list[str]:
+    """`text` after `label`, over as many lines as it takes."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=label, subsequent_indent=" " * min(len(label), LABEL),
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def wrap_each(label: str, lines: Iterable[str]) -> Iterator[str]:
+    """Each of `lines`, the first after `label` and the others below it."""
+    for index, line in enumerate(lines):
+        yield from wrap(label if index == 0 else " " * LABEL, line)
+
+
+def render_finding(finding: Finding) -> Iterator[str]:
+    """Severity and id, what was measured, what it means, and the way out."""
+    yield f"{finding.severity.upper()}  {finding.id}"
+    for label in ("measured", "meaning", "fix"):
+        yield from wrap(f"  {label:<9}", getattr(finding, label))
+
+
+def shorten(line: str) -> str:
+    """`line`, cut to the width."""
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
