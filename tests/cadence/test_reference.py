@@ -57,7 +57,8 @@ def write_records(path: Path, *records: Record) -> Path:
 
 
 def write_recording(path: Path, rates: Rates, *, optimizer: int = 0) -> Path:
-    return write_records(path, make_run(), *updates(rates, optimizer=optimizer), make_end())
+    recorded = updates(rates, optimizer=optimizer)
+    return write_records(path, make_run(), *recorded, make_end(updates=len(recorded)))
 
 
 def updates(rates: Rates, *, first: int = 1, optimizer: int = 0) -> list[Record]:
@@ -110,7 +111,7 @@ def test_each_optimizer_of_a_recording_has_its_own_rates(tmp_path):
         make_run(),
         *updates(FALLING),
         *updates([(7.0,), (8.0,)], optimizer=1),
-        make_event(),
+        make_event(update=5),
     )
     assert load_rate_table(path).rates == FALLING
     assert load_rate_table(path, optimizer=1).rates == ((7.0,), (8.0,))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.reading.recordings import (
     change,
+    ended_after,
     make_training,
     make_updates,
     resumed_at,
@@ -51,7 +53,45 @@ def test_an_error_found_in_it_ends_with_1(capsys, tmp_path):
 def test_nothing_recorded_ends_with_2(capsys, tmp_path):
     write_recording(tmp_path / "empty", [seeing_run()])
     assert main(["show", "empty"]) == 2
-    assert "0 updates, no end line" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "0 updates, no end line" in out
+    file = "empty/updates.rank0.jsonl"
+    assert err == f"traingen: {file}: no update is recorded yet: nothing to judge.\n"
+    main(["show", "run"])
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_recorded_says_so_also_of_a_run_that_ended_and_of_ranks_apart(capsys, tmp_path):
+    write_recording(tmp_path / "ended", [seeing_run(), ended_after(0)])
+    assert main(["show", "ended"]) == 2
+    assert "no update is recorded: nothing" in capsys.readouterr().err
+    write_ranks(tmp_path / "apart", make_training(2), [seeing_run()])
+    assert main(["show", "apart"]) == 2
+    assert "no update is recorded that all ranks have: nothing" in capsys.readouterr().err
+
+
+def test_an_update_of_an_empty_recording_is_bad_input(capsys, tmp_path):
+    write_recording(tmp_path / "empty", [seeing_run()])
+    assert main(["show", "empty", "--update", "1"]) == 2
+    assert "holds no update 1: it holds none at all" in capsys.readouterr().err
+
+
+def test_another_file_is_no_recording(capsys, tmp_path):
+    (tmp_path / "times.jsonl").write_text('{"update":1}\n{"update":2}\n')
+    assert main(["show", "times.jsonl"]) == 2
+    assert "found none in 2 lines: no recording, name a RUN folder" in capsys.readouterr().err
+
+
+def test_an_output_on_a_full_disk_is_one_line_and_exit_code_2(tmp_path):
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "traingen", "show", str(tmp_path / "run")], cwd=ROOT,
+            stdout=out, stderr=subprocess.PIPE, text=True, check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        2, "traingen: error: the output cannot be written: File too large.\n",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["none", "torn.jsonl"])
@@ -174,6 +214,15 @@ def test_one_update_is_shown_as_all_ranks_did_it(ranks, capsys):
         assert (fields["loss"], fields.get("ranks") == "2, merged") == (loss, merged)
     main(["show", "ranks", "--update", "3", "--json"])
     assert json.loads(capsys.readouterr().out)["ranks"] == 2
+
+
+def test_a_rank_that_was_killed_is_said_in_the_first_line(tmp_path, capsys):
+    write_ranks(tmp_path / "killed", make_training(12), make_training(7)[:-1])
+    main(["show", "killed"])
+    assert " ".join(capsys.readouterr().out.split()).startswith(
+        "RECORDING killed/updates.rank0.jsonl, 2 ranks merged: 7 updates that all ranks have, "
+        "finished on rank 0; no end line on rank 1"
+    )
 
 
 def test_a_missing_rank_is_one_line_and_exit_code_2_unless_one_is_asked_for(ranks, capsys):

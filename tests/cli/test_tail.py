@@ -18,7 +18,7 @@ from tests.reading.recordings import (
     write_ranks,
     write_recording,
 )
-from tests.records.samples import make_event
+from tests.records.samples import make_event, make_update
 from traingen.cli.main import main
 from traingen.cli.tail import INTERVAL_SECONDS, follow, render_line
 from traingen.errors import RecordingError
@@ -185,6 +185,46 @@ def test_damage_is_bad_input(tmp_path, capsys):
     )
     assert main(["tail", str(path), "--once"]) == 2
     assert "a.jsonl: at byte" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("updates", [[4, 7], [4, 4]])
+@pytest.mark.parametrize("lines", [2, 10])
+def test_lines_that_are_missing_or_doubled_are_bad_input(tmp_path, capsys, updates, lines):
+    given = [make_update(number) for number in (1, 2, 3, *updates)]
+    path = write_file(tmp_path / "a.jsonl", [seeing_run(), *given])
+    assert main(["tail", str(path), "--once", "-n", str(lines)]) == 2
+    err = capsys.readouterr().err
+    assert f"'update' of optimizer 0 must be 5, got {updates[1]}" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", [b"nothing of ours\n", b'{"kind":"update","upd\n'])
+def test_damage_at_the_end_is_bad_input_at_once(tmp_path, capsys, line):
+    path = write_file(tmp_path / "a.jsonl", [seeing_run(), *make_updates(1, 2), line])
+    assert main(["tail", str(path), "--once"]) == 2
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 3
+    assert (err.count("\n"), "a.jsonl: at byte" in err) == (1, True)
+
+
+def test_what_is_no_beginning_of_a_line_is_damage_while_it_is_followed(tmp_path):
+    path = write_file(tmp_path / "a.jsonl", [seeing_run(), b"nothing of ours\n"])
+    with pytest.raises(RecordingError, match="at byte"):
+        followed(path)
+
+
+def test_a_torn_line_is_said_once_and_a_resume_waited_for(tmp_path):
+    said = []
+    torn = [seeing_run(), *make_updates(1, 2), b'{"kind":"upd\n']
+    path = write_file(tmp_path / "a.jsonl", torn)
+    resumed = [resumed_at(1), *make_updates(2, 2), ended_after(2)]
+    lines, _ = followed(path, lambda: None, appending(path, *resumed), remark=said.append)
+    assert lines == shown([*torn[:-1], *resumed])
+    assert len(said) == 1
+    assert said[0].startswith(f"{path}: at byte")
+    path = write_file(tmp_path / "b.jsonl", torn)
+    with pytest.raises(RecordingError, match="at byte"):
+        followed(path, appending(path, *make_updates(3, 3)), remark=said.append)
 
 
 def test_ctrl_c_ends_a_command_that_follows_with_130(tmp_path):

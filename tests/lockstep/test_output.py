@@ -39,7 +39,7 @@ def test_two_recordings_and_one_line_per_update_are_written(tmp_path):
     output = ModeOutput(OutputFolder(tmp_path / "out"), mode="natural")
     output.open()
     for sink in (output.original, output.package):
-        for record in (make_run(), make_update(1), make_end()):
+        for record in (make_run(), make_update(1), make_end(updates=1)):
             sink.write(record)
     output.write_differences(make_comparison(1), [], report_only=[])
     output.write_differences(make_comparison(2), [], report_only=["lr"])

@@ -100,6 +100,15 @@ def test_damage_is_raised_after_all_that_came_before_it(tmp_path, lines):
         list(records)
 
 
+def test_gaps_are_seen_from_where_it_begins(tmp_path):
+    gap = [seeing_run(), *make_updates(1, 3), *make_updates(5, 6)]
+    path = write_file(tmp_path / "a.jsonl", gap)
+    assert list(Follower(path, lines=2).poll()) == make_updates(5, 6)  # it lies before
+    for lines in (3, None):
+        with pytest.raises(RecordingError, match="must be 4, got 5"):
+            list(Follower(path, lines=lines).poll())
+
+
 def test_a_file_that_took_its_place_is_read_from_the_beginning(tmp_path):
     path = write_file(tmp_path / "a.jsonl", RECORDS)
     follower = Follower(path, lines=2)

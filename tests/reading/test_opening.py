@@ -233,7 +233,8 @@ def test_damage_to_any_rank_is_refused_at_its_line(tmp_path):
 
 
 def test_events_are_those_of_rank_0(tmp_path):
+    own = make_event(event="checkpoint", update=4)
     path = write_ranks(
-        tmp_path / "run", [*TRAINING[:-1], make_event(update=4)], [*TRAINING[:-1], make_event()]
+        tmp_path / "run", [*TRAINING[:-1], make_event(update=4)], [*TRAINING[:-1], own]
     )
     assert read_through(path)[0][-1] == make_event(update=4)

@@ -157,6 +157,18 @@ def test_nonfinite_numbers_are_named_in_every_number_field(name: str) -> None:
     assert repr(decode_line(line, where="x:1")) == repr(record)
 
 
+@pytest.mark.parametrize("name", NONFINITE)
+def test_counters_of_schedulers_may_be_no_finite_number(name: str) -> None:
+    states = [SchedulerState(id=0, last_epoch=NONFINITE[name], ticks=1)]
+    for record in (make_update(scheduler=states), make_end(scheduler=states)):
+        assert repr(decode_line(encode_line(record), where="x:1")) == repr(record)
+
+
+def test_an_optimizer_is_counted_from_0() -> None:
+    with pytest.raises(RecordingError, match="'optimizer' must be an integer of at least 0"):
+        decode_line(encode_line(make_update(optimizer=-1)), where="x:1")
+
+
 def test_names_of_numbers_stay_text_where_text_stands() -> None:
     record = make_update(
         user={"a": math.nan}, sampler={"weights": [math.inf]}, rng={"torch": "NaN"}

@@ -127,8 +127,9 @@ def test_a_loss_that_is_not_finite_on_one_rank_is_not_finite() -> None:
 
 
 def test_all_else_is_of_rank_0(tmp_path: Path) -> None:
-    zero = [make_update(micro_batches=2), make_event(), make_end()]
-    one = [make_update(micro_batches=2, rng={"torch": "other"}, batch=None), make_end()]
+    zero = [make_update(micro_batches=2), make_event(update=1), make_end(updates=1)]
+    other = make_update(micro_batches=2, rng={"torch": "other"}, batch=None)
+    one = [other, make_end(updates=1)]
     ranks = write_ranks(tmp_path, zero, one)
     merged = merge_ranks(ranks)
     assert merged.updates == (zero[0],)

@@ -64,7 +64,7 @@ def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_at_any_byte_gives_a_prefix_and_its_torn_tail(tmp_path: Path) -> None:
-    records = [make_run(), make_event(), make_update(1), make_end()]
+    records = [make_run(), make_event(update=0), make_update(1), make_end(updates=1)]
     recording_file = write(tmp_path / "run.jsonl", *records)
     content = recording_file.read_bytes()
     whole = [repr(record) for record in records]
@@ -295,6 +295,6 @@ def test_a_file_torn_again_where_it_was_resumed_keeps_both_torn_lines(tmp_path: 
 def test_another_run_in_the_same_file_is_refused(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
-    path = write(tmp_path / "run.jsonl", make_run(), make_event(), make_run(**changes))
+    path = write(tmp_path / "run.jsonl", make_run(), make_update(), make_run(**changes))
     with pytest.raises(RecordingError, match=r":3: '(attempt|run_id)' must be"):
         read_recording(path)

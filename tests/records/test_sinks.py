@@ -138,8 +138,8 @@ def test_a_line_cut_short_by_a_full_disk_is_not_glued_to_the_next(
             patch.setattr(os, "write", fail_midway(full, after=after))
             with pytest.raises(RecordingError, match="cannot be written: No space left"):
                 sink.write(make_update())
-        sink.write(make_end())
-    assert list(iter_records(tmp_path)) == [make_run(), make_end()]
+        sink.write(make_end(updates=0))
+    assert list(iter_records(tmp_path)) == [make_run(), make_end(updates=0)]
 
 
 def test_a_line_that_was_whole_when_ctrl_c_came_is_kept(
@@ -156,14 +156,14 @@ def test_a_line_that_was_whole_when_ctrl_c_came_is_kept(
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                sink.write(make_event())
+                sink.write(make_event(update=0))
         sink.write(make_update())
-        sink.write(make_end(reason="interrupted"))
+        sink.write(make_end(reason="interrupted", updates=1))
     assert list(iter_records(tmp_path)) == [
         make_run(),
-        make_event(),
+        make_event(update=0),
         make_update(),
-        make_end(reason="interrupted"),
+        make_end(reason="interrupted", updates=1),
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traingen.cli.lockstep import positive_int
-from traingen.cli.output import check_out, save_json, write_json, write_text
+from traingen.cli.output import check_out, save_json, write_json, write_remark, write_text
 from traingen.cli.ranks import add_rank
 from traingen.errors import ConfigError
 
@@ -60,7 +60,16 @@ def show_overview(path: Path, *, rank: int | None, as_json: bool, out: Path | No
         write_json(result)
     else:
         write_text(render_overview(overview, findings, pace))
+    if overview.updates == 0:
+        write_remark(f"{reader.outline.file}: {say_empty(overview)}: nothing to judge.")
     return int(result["exit_code"])
+
+
+def say_empty(overview: "Overview") -> str:
+    """Why no update is there to be judged."""
+    if overview.fit is not None and overview.fit.merger.unequal:
+        return "no update is recorded that all ranks have"
+    return "no update is recorded yet" if overview.ledger.end is None else "no update is recorded"
 
 
 def describe(overview: "Overview", findings: Sequence["Finding"]) -> dict[str, Any]:
@@ -135,6 +144,8 @@ def find_update(reader: "RunReader", number: int) -> list["UpdateRecord"]:
             last = max(last, record.update)
             if record.update == number:
                 found.append(record)
+    if not found and last == 0:
+        raise ConfigError(f"{reader.outline.file}: holds no update {number}: it holds none at all.")
     if not found:
         raise ConfigError(
             f"{reader.outline.file}: holds no update {number}: its last one is {last}, and updates "

@@ -1,13 +1,12 @@
 """Print the updates of a recording as they are written: `traingen tail RUN`."""
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from traingen.cli.lockstep import positive_int
-from traingen.cli.output import write_text
+from traingen.cli.output import write_remark, write_text
 from traingen.cli.ranks import add_rank
 from traingen.errors import RecordingError
 from traingen.records import EndRecord, Record, RunRecord, encode_line, iter_records
@@ -61,11 +60,6 @@ def render_line(record: Record) -> str:
     return encode_line(record).decode().rstrip("\n")
 
 
-def write_remark(text: str) -> None:
-    """Print it where it is no part of what is followed."""
-    print(f"traingen: {text}", file=sys.stderr, flush=True)
-
-
 def remark_ranks(file: Path, remark: Callable[[str], None]) -> None:
     """Say whose recording this is, if there are others."""
     first = next(iter_records(file), None)
@@ -98,7 +92,7 @@ def follow(
         wait: bear with a recording that does not exist.
         render: what to write of a record.
         write: takes a line; False ends it.
-        remark: takes what is said once where there are other ranks.
+        remark: takes what is said once: that there are other ranks, or that a line is torn.
         pause: called with seconds before the file is looked at again.
 
     Raises:
@@ -108,6 +102,7 @@ def follow(
 
     follower = Follower(path, rank=rank, lines=lines)
     ended = remarked = False
+    doubted: RecordingError | None = None
     while not ended:
         if not follower.exists and not wait:
             raise RecordingError(
@@ -122,6 +117,11 @@ def follow(
                 return
             ended = isinstance(record, EndRecord)
         if once:
+            follower.finish()
             return
+        if follower.torn is not None and follower.torn is not doubted:
+            doubted = follower.torn
+            remark(f"{doubted} Waiting for a resume, which may go on after it.")
+            ended = False
         if not ended:
             pause(INTERVAL_SECONDS)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
+import msgspec.inspect
 
 from traingen.errors import ConfigError
 from traingen.reading.opening import RunReader, open_run
@@ -28,6 +29,10 @@ _NONFINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _WHOLE = frozenset({float, int, str, bool})  # what has no members
 _MEMBERED = (dict, msgspec.Struct)
 _SPLIT = frozenset({"micro_losses", "lr", "hyper_parameters"})  # lists with a column per element
+_NUMBERS = frozenset({msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.NoneType})
+_SINGLE = _NUMBERS | {
+    msgspec.inspect.StrType, msgspec.inspect.LiteralType, msgspec.inspect.BoolType,
+}  # fmt: skip
 _FIELDS = tuple(
     field.name for field in msgspec.structs.fields(UpdateRecord) if field.name != "unknown"
 )
@@ -58,7 +63,8 @@ def load(
     `hyper_parameters.0.betas_0`, `batch.digest`. Numbers are float64, or int64 where every row has
     a whole one; what a row lacks is NaN. Text and everything else is an object array with None
     where a row has none. A column that no row has is left out. With a times file beside the
-    recording there are `step_seconds` and `wait_seconds` too.
+    recording there are `step_seconds` and `wait_seconds` too. A recording without updates has the
+    columns of all fields that hold one value, such as `loss`, without rows.
 
     Args:
         path: the RUN folder or its file. Ranks are merged as `merge_ranks` does it: losses are
@@ -73,10 +79,27 @@ def load(
     columns = _Columns()
     for row in _iter_rows(open_run(path, rank=rank)):
         columns.add(row)
-    arrays = columns.finish()
+    arrays = columns.finish() or _no_rows()
     if frame is None:
         return arrays
     return _make_frame(arrays, frame)
+
+
+def _no_rows() -> dict[str, Array]:
+    """Empty columns of the fields that have one each, under their own names."""
+    import numpy as np
+
+    columns: dict[str, Array] = {}
+    for field in msgspec.structs.fields(UpdateRecord):
+        kind = msgspec.inspect.type_info(field.type)
+        kinds = {*map(type, kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind])}
+        if kinds == {msgspec.inspect.IntType}:
+            columns[field.name] = np.empty(0, dtype=np.int64)
+        elif kinds <= _NUMBERS:
+            columns[field.name] = np.empty(0, dtype=np.float64)
+        elif kinds <= _SINGLE:
+            columns[field.name] = np.empty(0, dtype=object)
+    return columns | {"attempt": np.empty(0, dtype=np.int64)}
 
 
 def _iter_rows(reader: RunReader) -> Iterator[dict[str, Any]]:

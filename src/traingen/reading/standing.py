@@ -52,13 +52,15 @@ def outline_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Outline
     iter_records(path, rank=rank)  # says what is wrong with a path that names no recording
     file = find_file(path, rank=rank)
     runs: list[RunRecord] = []
-    fragments = torn = 0
+    fragments = torn = whole = 0
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     torn = len(line)
-                elif not ends_like_line(line):
+                    continue
+                whole += 1
+                if not ends_like_line(line):
                     fragments += 1  # or damage, which the reader will refuse
                 elif line.startswith(_RUN):
                     record = decode_line(line, where=f"{file}:{number}")
@@ -67,7 +69,10 @@ def outline_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Outline
     except OSError as error:
         raise RecordingError(f"{file}: cannot be read: {error.strerror}.") from error
     if not runs:
-        raise RecordingError(f"{file}: expected a run line first, found none: no recording yet?")
+        found = "found none: no recording yet?"
+        if whole:
+            found = f"found none in {whole} lines: no recording, name a RUN folder or its file."
+        raise RecordingError(f"{file}: expected a run line first, {found}")
     return Outline(file=file, runs=tuple(runs), fragments=fragments, torn=torn)
 
 

@@ -82,8 +82,9 @@ def read_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Recording:
     lacked.
 
     Raises RecordingError for a missing or empty file, a damaged line, a first record that is not
-    a run line, a run line of another run or of no later attempt, a record after an end, and
-    updates of an optimizer that do not follow one another within an attempt, from its checkpoint.
+    a run line, a run line of another run or of no later attempt, a record after an end,
+    updates of an optimizer that do not follow one another within an attempt, from its checkpoint,
+    and events or an end that count other updates than stand before them.
     """
     file = _find_file(path, rank=rank)
     survivors = Survivors()
@@ -177,9 +178,7 @@ def _iter_items(file: Path, order: Order) -> Iterator[Record | TornTail | Fragme
                 try:
                     record = decode_line(line, where=where)
                 except RecordingError as error:
-                    pending.add(
-                        error, place, torn=order.run is not None and not ends_like_line(line)
-                    )
+                    pending.add(error, place, torn=order.begun and not ends_like_line(line))
                     continue
                 if pending.holds:
                     yield from pending.settle(accept=opens_anew(record))
@@ -188,6 +187,7 @@ def _iter_items(file: Path, order: Order) -> Iterator[Record | TornTail | Fragme
     except OSError as error:
         raise RecordingError(f"{file}: cannot be read: {error.strerror}.") from error
     yield from pending.settle(accept=False)
+    order.finish()
     if offset == 0:
         raise RecordingError(f"{file}: expected a run line first, got an empty file.")
 

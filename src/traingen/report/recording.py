@@ -47,6 +47,11 @@ def _headline(overview: Overview) -> str:
     end = overview.ledger.end
     merged = "" if overview.fit is None else f", {overview.fit.ranks} ranks merged"
     text = f"{overview.outline.file}{merged}: {overview.updates} updates, "
+    if overview.fit is not None:
+        if overview.fit.merger.unequal:
+            text = text.removesuffix(", ") + " that all ranks have, "
+        if len(set(overview.fit.ends)) > 1:
+            return text + by_rank(overview.fit.ends)
     if end is None:
         return text + NO_END
     return text + end.reason + (f" ({end.message})" if end.message else "")
