@@ -38,6 +38,7 @@ def printed(
         program, *arguments = block.command.split()
         if program == "python":
             monkeypatch.syspath_prepend(tmp_path)
+            monkeypatch.setattr("sys.argv", arguments[1:])
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             main(arguments)

@@ -83,6 +83,8 @@ def test_limits_come_from_a_file(tmp_path, option, text):
     assert main(["compare", "a", "c", option, "limits.yaml"]) == 0
     (tmp_path / "limits.yaml").write_text(text.replace("0.2", "0.01"))
     assert main(["compare", "a", "c", option, "limits.yaml"]) == 1
+    assert main(["compare", "a", "c", option, "limits.yaml", "--out", "limits.yaml"]) == 2
+    assert (tmp_path / "limits.yaml").read_text() == text.replace("0.2", "0.01")
 
 
 def gates_for(*arguments):

@@ -10,6 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from tests.lockstep.small import PER_EPOCH, UPDATES, Trace, fit, make_network, plain_loop
 from traingen.errors import ConfigError, SystemFailed
@@ -144,6 +145,14 @@ def test_a_gate_is_asserted_up_to_its_horizon_and_report_only_after_it() -> None
     assert run(
         package={"callbacks": [Nudge(5)]}, modes=["natural"], horizons={"natural": later}
     ).exit_code == 1  # fmt: skip
+
+
+def test_averaged_weights_that_the_loops_observer_cannot_see_are_no_difference() -> None:
+    averaging = EMAWeightAveraging(decay=0.9)
+    result = run(package={"callbacks": [averaging]}, modes=["synchronized"])
+    assert (result.verdict, result.cause) == ("pass", None)
+    assert any("averaged weights" in line for line in result.not_exercised)
+    assert int(averaging._average_model.n_averaged) > 0
 
 
 def test_clipping_left_out_is_told_from_other_gradients() -> None:

@@ -1,6 +1,7 @@
 """A result as plain text: what it says, and that it fits 80 columns."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -147,6 +148,8 @@ def test_the_scope_and_the_limits_are_said_with_every_verdict():
     text = flat(render(make_mode(make_difference_in(0.5), make_comparison(2))))
     assert "compared per update: 3 parameters, 2 gradients" in text
     assert "gates gradients rtol=1e-05, atol=1e-07; all else exact" in text
+    allowed = flat(render(make_mode(replace(make_comparison(1), allowed=("grad_norm",)))))
+    assert "grad_norm rtol=0.001 where one side alone has its clip's own norm; all" in allowed
     assert "largest natural: gradients 0.5" in text
 
 

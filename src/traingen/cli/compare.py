@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
     from traingen.compare.recordings import compare_recordings
     from traingen.report.comparison import render_comparison
 
-    check_out(args.out, args.original, args.package)
+    files = [given for given in (args.config, args.gates) if given is not None]
+    check_out(args.out, args.original, args.package, *files)
     gates = choose_gates(args)
     result = compare_recordings(
         args.original, args.package, gates=gates, updates=args.updates, rank=args.rank

@@ -16,6 +16,7 @@ from traingen.compare.order import gate_name
 from traingen.compare.records import compare_updates
 from traingen.compare.summary import ModeResult, Summary
 from traingen.compare.tensors import TensorComparison, per_quantity
+from traingen.compare.visibility import find_hidden, hide_unknown
 from traingen.errors import ConfigError, SystemFailed, TraingenError
 from traingen.lockstep.exercise import Exercise
 from traingen.lockstep.feed import FeedExhausted
@@ -37,6 +38,8 @@ from traingen.lockstep.trainer_system import TrainerSystem
 from traingen.lockstep.worker import Ended, Raised
 from traingen.observe.rng import seeded_rng
 from traingen.records import RunRecord, UpdateRecord
+
+STATE = ("ema", "sampler", "user")
 
 OnUpdate = Callable[[int], None]
 Disturb = Callable[[int, System], None]
@@ -202,7 +205,7 @@ class Conductor:
         original, package = self._original.live(), self._package.live()
         tensors = compare_live(mine.update, original, package, self._names, self._plan.gates)
         options = compare_options(mine.update, original, package, self._names, self._plan.gates)
-        records = compare_updates(mine, theirs, self._plan.gates)
+        records = compare_updates(*self._known_to_both(mine, theirs), self._plan.gates)
         comparison = per_quantity(tensors, combine_comparisons(records, options))
         if mine.update == 1:
             self._check_taps(mine, theirs)
@@ -306,6 +309,14 @@ class Conductor:
                 "training mode. Does its factory run the whole training?"
             )
         assert isinstance(report, Ready)
+
+    def _known_to_both(
+        self, mine: UpdateRecord, theirs: UpdateRecord
+    ) -> tuple[UpdateRecord, UpdateRecord]:
+        """Without averaged weights, samplers and probes that one side's observer cannot see."""
+        assert self._original.run is not None and self._package.run is not None
+        hidden = find_hidden([self._original.run], [self._package.run])
+        return hide_unknown(mine, theirs, {f: why for f, why in hidden.items() if f in STATE})
 
     def _write_notes(self) -> None:
         for system, sink in (

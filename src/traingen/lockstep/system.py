@@ -14,7 +14,7 @@ from traingen.lockstep.worker import STALL_SECONDS, Ended, Raised, Worker
 from traingen.observe.live import LiveState, read_live_state
 from traingen.observe.rng import RngState, seed_rng
 from traingen.observe.update import UpdateObserver
-from traingen.records import Record, UpdateRecord
+from traingen.records import Record, RunRecord, UpdateRecord
 
 Prepare = Callable[[torch.nn.Module], None]
 
@@ -57,6 +57,7 @@ class System:
         self._prepare: Prepare | None = None
         self._notes: list[Record] = []
         self._updates = 0
+        self.run: RunRecord | None = None  # what its recorder says of the run, once it has begun
 
     def start(self, *, seed: int, prepare: Prepare | None = None) -> Report:
         """Call the factory in a new thread and run until the system is `Ready`.
@@ -71,6 +72,7 @@ class System:
         self._prepare = prepare
         self._notes = []
         self._updates = 0
+        self.run = None
         self._reset()
         self._worker = Worker(self.name, self._body, seed=seed, stall_seconds=self._stall_seconds)
         return self._turn()
@@ -126,6 +128,8 @@ class System:
         """The sink of this system's recorder: an update parks, anything else is kept."""
         if not isinstance(record, UpdateRecord):
             self._notes.append(record)
+            if isinstance(record, RunRecord):
+                self.run = record
             return
         self._updates = record.update
         self._park(Updated(record))

@@ -19,11 +19,6 @@ def read_scaler(scaler: torch.amp.GradScaler | None) -> tuple[float | None, int 
     return float(state["scale"]), int(state["_growth_tracker"])
 
 
-def scale_of(scale: torch.Tensor) -> float:
-    """The number in `scale`."""
-    return float(scale)
-
-
 def mark_scaled(losses: Any, scale: float) -> None:
     """Note at `losses`, a tensor or (nested) several, that they were multiplied by `scale`.
 

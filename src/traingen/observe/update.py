@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from traingen.observe.attribution import Signature, are_absent, have_changed, sign_gradients
 from traingen.observe.build import Options, build_record, digest_generators
@@ -25,7 +26,7 @@ from traingen.observe.digests import digest_batch
 from traingen.observe.events import Clip
 from traingen.observe.gradients import Applied, measure_applied, measure_before
 from traingen.observe.loaders import sample_ids
-from traingen.observe.scaling import mark_scaled, read_scaler, scale_in, scale_of
+from traingen.observe.scaling import mark_scaled, read_scaler, scale_in
 from traingen.observe.schedulers import SchedulerBook
 from traingen.observe.skips import SkipWatch, was_left_out
 from traingen.observe.window import Batch, Root, Term, Window
@@ -138,7 +139,7 @@ class UpdateObserver:
             found.state = self._read_state()
         if self._options.update_ratios:
             for window in self._windows:
-                if window.before is None:
+                if window.before is None and not any(map(is_lazy, window.parameters)):
                     window.before = [p.detach().clone() for p in window.parameters]
         self._batch = found
         if self._digests_batches and batch is not NOT_SHOWN:
@@ -237,12 +238,12 @@ class UpdateObserver:
 
     def _clip(self, window: Window, clip: Clip) -> None:
         """The whole gradients of `window` are about to be clipped."""
-        if window.scale is not None and scale_of(window.scale) != 1.0:
+        if window.scale is not None and float(window.scale) != 1.0:
             self._event(
                 "clip_on_scaled_gradients",
                 optimizer=window.index,
                 max_norm=_limit(clip),
-                amp_scale=scale_of(window.scale),
+                amp_scale=float(window.scale),
             )
         if not window.clips and window.norms is None:
             window.norms = measure_before(window, self._options, clip)

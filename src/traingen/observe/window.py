@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from traingen.observe.events import Clip
+from traingen.observe.norms import local_part
 from traingen.observe.optimizers import parameters_of
 from traingen.records import ClosureFacts, SchedulerState
 
@@ -60,7 +61,7 @@ class Root:
     batch: Batch | None  # the one in work then
 
     def __float__(self) -> float:
-        value = float(_local(self.value))
+        value = float(local_part(self.value))
         return value if self.scale is None else value / float(self.scale)
 
 
@@ -220,9 +221,3 @@ class Window:
             if term.number >= self.terms_from:
                 values.setdefault(term.name, []).append(float(term.value))
         return {name: sum(each) / len(each) for name, each in values.items()} or None
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a distributed tensor: reading the whole would be a collective."""
-    local: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    return local

@@ -6,9 +6,30 @@ import contextlib
 import os
 import weakref
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from traingen.errors import RecordingError
 from traingen.records.locks import try_lock, unlock
+
+
+class Closing:
+    """What is closed when the block that it was opened for is left."""
+
+    def close(self) -> None:
+        """Let go of the file; a second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class AppendedFile:

@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from traingen.errors import RecordingError
-from traingen.records.appending import AppendedFile
+from traingen.records.appending import AppendedFile, Closing
 from traingen.records.codec import encode_line
 from traingen.records.paths import recording_path
 from traingen.records.reader import find_standing
@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Let go of what the sink holds; a second call does nothing."""
 
 
-class JsonlSink:
+class JsonlSink(Closing):
     """Appends records to the recording file of one rank, one `os.write` per line.
 
     The file is made at construction, its folder too. A path that exists is refused with
@@ -89,17 +89,6 @@ class JsonlSink:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class MemorySink:

@@ -11,13 +11,12 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from traingen.errors import RecordingError
-from traingen.records.appending import AppendedFile
+from traingen.records.appending import AppendedFile, Closing
 from traingen.records.paths import times_path
 from traingen.records.schema import Count, Ordinal
 
@@ -34,7 +33,7 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER = msgspec.json.Decoder(StepTime)
 
 
-class TimesSink:
+class TimesSink(Closing):
     """Appends the times of updates to the file beside a recording, as `JsonlSink` does to it.
 
     `path` and `rank` are the recording's. A file that exists is refused, or with `overwrite`
@@ -78,17 +77,6 @@ class TimesSink:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def iter_times(path: str | os.PathLike[str], *, rank: int = 0) -> Iterator[StepTime]:

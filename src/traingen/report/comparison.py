@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from traingen.compare.gates import CLIP_NORM_RTOL, Gates
+from traingen.compare.gates import Gates
 from traingen.compare.order import causal_rank
 from traingen.compare.recordings import RecordingsResult
 from traingen.compare.runs import RunDifference
 from traingen.compare.sides import Side
 from traingen.compare.summary import LOSS_DEPARTURE
-from traingen.report.layout import render_finding, wrap, wrap_each
+from traingen.report.layout import render_finding, render_gates, wrap, wrap_each
 
 MOST_RUN_DIFFERENCES = 12  # shown; `--json` has them all
 
@@ -89,11 +89,7 @@ def _scope(result: RecordingsResult, gates: Gates) -> Iterator[str]:
         f"{q} {count}" for q, count in sorted(mode.compared.items(), key=_in_order) if count
     ]
     yield from wrap("compared        ", f"values: {', '.join(compared) or 'none'}")
-    limits = [f"{name} {limit.limit}" for name, limit in gates.limits.items()]
-    if mode.allowed:
-        allowance = f"rtol={CLIP_NORM_RTOL:g} where one side alone has its clip's own norm"
-        limits.append(f"{', '.join(mode.allowed)} {allowance}")
-    yield from wrap("gates           ", "; ".join([*limits, "all else exact"]))
+    yield from render_gates(gates, mode.allowed)
     sizes = [f"{quantity} {size:.3g}" for quantity, size in mode.largest.items() if size]
     if sizes:
         yield from wrap("largest         ", ", ".join(sizes))

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from traingen.compare.findings import Finding
+from traingen.compare.gates import CLIP_NORM_RTOL, Gates
 
 WIDTH = 80
 LABEL = 16  # columns for the label of a line
@@ -30,6 +31,17 @@ def render_finding(finding: Finding) -> Iterator[str]:
     yield f"{finding.severity.upper()}  {finding.id}"
     for label in ("measured", "meaning", "fix"):
         yield from wrap(f"  {label:<9}", getattr(finding, label))
+
+
+def render_gates(gates: Gates, allowed: Iterable[str]) -> list[str]:
+    """Every limit, and the allowance for norms of which one side alone has its clip's own."""
+    limits = [f"{name} {limit.limit}" for name, limit in gates.limits.items()]
+    names = ", ".join(allowed)
+    if names:
+        limits.append(
+            f"{names} rtol={CLIP_NORM_RTOL:g} where one side alone has its clip's own norm"
+        )
+    return wrap("gates           ", "; ".join([*limits, "all else exact"]))
 
 
 def shorten(line: str) -> str:

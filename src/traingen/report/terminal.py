@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from traingen.compare.gates import Gates
 from traingen.compare.summary import LOSS_DEPARTURE, ModeResult
 from traingen.lockstep.result import LockstepResult
-from traingen.report.layout import render_finding, shorten, wrap, wrap_each
+from traingen.report.layout import render_finding, render_gates, shorten, wrap, wrap_each
 
 
 def render_lockstep(
@@ -85,8 +85,7 @@ def _scope(result: LockstepResult, gates: Gates) -> Iterator[str]:
             for quantity in ("parameters", "gradients", "buffers", "optimizer_state", "loss_terms")
         ]
         yield from wrap("compared        ", f"per update: {', '.join(counts)}")
-    limits = [f"{name} {limit.limit}" for name, limit in gates.limits.items()]
-    yield from wrap("gates           ", "; ".join([*limits, "all else exact"]))
+    yield from render_gates(gates, dict.fromkeys(name for mode in modes for name in mode.allowed))
     for mode in modes:
         sizes = [f"{quantity} {size:.3g}" for quantity, size in mode.largest.items() if size]
         if sizes:
