@@ -32,8 +32,8 @@ from traingen.records import (
     Recording,
     SupersededUpdates,
     iter_records,
+    iter_times,
     read_recording,
-    read_times,
 )
 
 UPDATES = 2 * BATCHES
@@ -103,7 +103,9 @@ def test_a_resumed_run_is_recorded_as_if_it_had_never_been_interrupted(
     assert recording.missing == ()
     assert recording.end is not None
     assert (recording.end.reason, recording.end.updates) == ("finished", UPDATES)
-    assert [time.update for time in read_times(path)] == list(range(1, UPDATES + 1))
+    took = [(time.attempt, time.update) for time in iter_times(path)]
+    again = [(2, update) for update in range(save + 1, UPDATES + 1)]
+    assert took == [*((1, update) for update in range(1, fail + 1)), *again]
     assert judge_recording(iter_records(path)) == []
 
 
@@ -186,9 +188,29 @@ def test_a_resume_from_an_older_checkpoint_supersedes_several_attempts(tmp_path:
     recording = read_recording(path)
     assert [run.attempt for run in recording.runs] == [1, 2, 3]
     assert {(one.attempt, one.first, one.last) for one in recording.superseded} == {
-        (1, 9, 10), (1, 3, 8), (2, 9, 10),
+        (1, 3, 10), (2, 9, 10),
     }  # fmt: skip
     assert [update.update for update in recording.updates] == list(range(1, UPDATES + 1))
+
+
+@pytest.mark.parametrize("aside", [2, 4])
+def test_a_return_from_a_side_branch_goes_on_with_the_main_line(tmp_path: Path, aside: int) -> None:
+    path = tmp_path / "run"
+    train(recorder(path), Saves(tmp_path, aside, 8))
+    main = read_recording(path)
+    train(recorder(path), resume=tmp_path / f"{aside}.ckpt")
+    last = recorder(path)
+    train(last, resume=tmp_path / "8.ckpt")
+    recording = read_recording(path)
+    facts = [run.resumed for run in recording.runs]
+    assert [fact and fact.attempt for fact in facts] == [None, 1, 1]
+    assert recording.updates[:8] == main.updates[:8]
+    assert [update.update for update in recording.updates] == list(range(1, UPDATES + 1))
+    assert recording.missing == ()
+    assert {(one.attempt, one.first, one.last) for one in recording.superseded} == {
+        (1, 9, UPDATES), (2, aside + 1, UPDATES),
+    }  # fmt: skip
+    assert last.state_dict()["updates"] == [UPDATES]
 
 
 def test_a_resume_into_another_path_says_what_is_missing_there(
@@ -426,7 +448,7 @@ def test_another_fit_of_one_trainer_goes_on_in_the_same_attempt(tmp_path: Path) 
     ]
     kinds = [type(record).__name__ for record in iter_records(path)]
     assert kinds.count("EndRecord") == 3
-    assert len(read_times(path)) == 3 * BATCHES
+    assert len(list(iter_times(path))) == 3 * BATCHES
 
 
 def test_another_fit_from_a_checkpoint_is_the_next_attempt(tmp_path: Path, folder: Path) -> None:

@@ -34,7 +34,7 @@ from traingen.records import (
     UpdateRecord,
     read_recording,
 )
-from traingen.records.times import TimesSink
+from traingen.records.times import StepTime, TimesSink
 
 UPDATES = 2 * BATCHES
 
@@ -282,10 +282,10 @@ def test_an_exception_of_the_training_is_not_hidden_by_one_of_the_recording(tmp_
 def test_times_that_cannot_be_written_are_reported_as_well(tmp_path, monkeypatch):
     write = TimesSink.write
 
-    def fails(self: TimesSink, update: int, *rest: Any) -> None:
-        if update == 3:
+    def fails(self: TimesSink, time: StepTime) -> None:
+        if time.update == 3:
             raise RecordingError(f"{self.path}: cannot be written: No space left on device.")
-        write(self, update, *rest)
+        write(self, time)
 
     monkeypatch.setattr(TimesSink, "write", fails)
     with pytest.raises(RecordingError, match=r"times\.jsonl: cannot be written"):

@@ -22,7 +22,7 @@ from tests.reading.recordings import (
 )
 from tests.records.samples import make_update
 from traingen.cli.main import main
-from traingen.records.times import TimesSink
+from traingen.records.times import StepTime, TimesSink
 
 ROOT = Path(__file__).parents[2]
 COMMON = {
@@ -122,7 +122,9 @@ def test_what_the_recorder_does_not_see_is_not_exercised(capsys, tmp_path):
 
 def test_times_are_shown_where_there_are_any(capsys):
     with TimesSink("run") as sink:
-        sink.write(1, 0, 0.25, 0.125)
+        sink.write(
+            StepTime(attempt=1, update=1, optimizer=0, step_seconds=0.25, wait_seconds=0.125)
+        )
     main(["show", "run"])
     assert "time            median 0.25 s per update" in capsys.readouterr().out
 

@@ -39,8 +39,9 @@ def run(*, optimizers: int = 1, **changes: Any) -> RunRecord:
 def resumed(*updates: int, attempt: int = 2, **changes: Any) -> RunRecord:
     """The run line of a later attempt, from a checkpoint after so many updates by optimizer."""
     facts = ResumeFacts(
-        updates=list(updates), global_step=sum(updates), epoch=0, checkpoint="last.ckpt"
-    )
+        attempt=attempt - 1, updates=list(updates), global_step=sum(updates), epoch=0,
+        checkpoint="last.ckpt",
+    )  # fmt: skip
     return run(attempt=attempt, resumed=facts, optimizers=len(updates), **changes)
 
 

@@ -25,11 +25,17 @@ def seeing_run(**changes: Any) -> RunRecord:
     return make_run(**({"observes": OBSERVES} | changes))
 
 
-def resumed_at(*updates: int, attempt: int = 2, **changes: Any) -> RunRecord:
-    """The run line of a later attempt, from a checkpoint after so many updates by optimizer."""
+def resumed_at(
+    *updates: int, attempt: int = 2, before: int | None = None, **changes: Any
+) -> RunRecord:
+    """The run line of a later attempt, from a checkpoint after so many updates by optimizer.
+
+    It was made in the attempt `before`; if none is given, in the one before this.
+    """
     resumed = ResumeFacts(
-        updates=list(updates), global_step=None, epoch=None, checkpoint="last.ckpt"
-    )
+        attempt=attempt - 1 if before is None else before,
+        updates=list(updates), global_step=None, epoch=None, checkpoint="last.ckpt",
+    )  # fmt: skip
     return seeing_run(attempt=attempt, resumed=resumed, **changes)
 
 

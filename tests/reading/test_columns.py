@@ -23,7 +23,7 @@ from traingen.errors import ConfigError, RecordingError
 from traingen.reading import columns
 from traingen.reading.columns import flatten_update, load
 from traingen.records import read_recording, recording_path
-from traingen.records.times import TimesSink
+from traingen.records.times import StepTime, TimesSink
 
 NAN, INF = math.nan, math.inf
 
@@ -119,15 +119,37 @@ def test_optimizers_share_the_columns(columns_of):
     assert found["lr_1"][2] == 2.0
 
 
+def write_times(path, *times):
+    """The attempt, the update and its seconds, of each."""
+    with TimesSink(path) as sink:
+        for attempt, update, seconds in times:
+            sink.write(
+                StepTime(
+                    attempt=attempt, update=update, optimizer=0,
+                    step_seconds=seconds, wait_seconds=0.0,
+                )
+            )  # fmt: skip
+
+
 def test_times_stand_beside_their_updates(tmp_path):
     path = write_recording(tmp_path / "run", make_training(3))
     assert "step_seconds" not in load(path)
-    with TimesSink(path) as sink:
-        sink.write(1, 0, 0.5, 0.1)
-        sink.write(3, 0, 0.7, 0.2)
+    write_times(path, (1, 1, 0.5), (1, 3, 0.7))
     found = load(recording_path(path))
     assert found["step_seconds"].tolist()[::2] == [0.5, 0.7]
     assert np.isnan(found["wait_seconds"][1])
+
+
+def test_times_are_those_of_the_attempt_whose_update_stands(tmp_path):
+    records = [
+        seeing_run(), *make_updates(1, 3), resumed_at(1), *make_updates(2, 2),
+        resumed_at(3, attempt=3, before=1), *make_updates(4, 4),
+    ]  # fmt: skip
+    path = write_recording(tmp_path / "run", records)
+    write_times(path, (1, 1, 0.1), (1, 2, 0.2), (1, 3, 0.3), (2, 2, 9.0), (3, 4, 0.4))
+    found = load(path)
+    assert found["attempt"].tolist() == [1, 1, 1, 3]
+    assert found["step_seconds"].tolist() == [0.1, 0.2, 0.3, 0.4]
 
 
 def test_ranks_are_merged_or_one_is_read_alone(tmp_path):

@@ -15,8 +15,8 @@ from tests.reading.recordings import (
 )
 from tests.records.samples import make_event
 from traingen.reading.opening import open_run
+from traingen.reading.outline import iter_outlined
 from traingen.reading.overview import Overview, Series
-from traingen.reading.standing import iter_outlined
 from traingen.records import SchedulerIdentity, SchedulerState
 
 NAN, INF = math.nan, math.inf

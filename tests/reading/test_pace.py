@@ -5,14 +5,18 @@ import pytest
 from tests.reading.recordings import make_training, write_recording
 from traingen.reading.pace import measure_pace
 from traingen.records import recording_path
-from traingen.records.times import TimesSink
+from traingen.records.times import StepTime, TimesSink
 
 
 def timed(path, *times):
     write_recording(path, make_training(3))
     with TimesSink(path) as sink:
         for update, (step, wait) in enumerate(times, start=1):
-            sink.write(update, 0, step, wait)
+            sink.write(
+                StepTime(
+                    attempt=1, update=update, optimizer=0, step_seconds=step, wait_seconds=wait
+                )
+            )
     return recording_path(path)
 
 

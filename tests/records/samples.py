@@ -20,6 +20,7 @@ from traingen.records import (
 
 def make_resumed(*updates: int, **changes: object) -> ResumeFacts:
     fields: dict[str, object] = {
+        "attempt": 1,
         "updates": list(updates),
         "global_step": sum(updates),
         "epoch": 0,
@@ -208,7 +209,7 @@ def resumed_records() -> list[list[Record]]:
             make_end(reason="exception", updates=4, message="ValueError()"),
         ],
         [
-            make_run(attempt=3, resumed=make_resumed(3, 4)),
+            make_run(attempt=3, resumed=make_resumed(3, 4, attempt=2)),
             make_update(4),
             make_end(updates=8),
             make_event(event="segment", update=8, details={"fit": 2}),

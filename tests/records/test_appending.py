@@ -49,19 +49,19 @@ def test_a_resume_appends_the_next_attempt_and_changes_nothing_before(tmp_path: 
     path = start(tmp_path)
     before = path.read_bytes()
     with JsonlSink.resume(tmp_path, run_id=RUN_ID) as sink:
-        assert (sink.path, sink.attempt, dict(sink.updates)) == (path, 1, {0: 2})
+        assert (sink.path, sink.attempt, sink.reached) == (path, 1, {1: {0: 2}})
         sink.write(make_run(attempt=2, resumed=make_resumed(1)))
         sink.write(make_update(2))
     assert path.read_bytes().startswith(before)
     recording = read_recording(tmp_path)
     assert [update.update for update in recording.updates] == [1, 2]
     with JsonlSink.resume(tmp_path, run_id=RUN_ID) as sink:
-        assert (sink.attempt, dict(sink.updates)) == (2, {0: 2})
+        assert (sink.attempt, sink.reached) == (2, {1: {0: 2}, 2: {0: 2}})
 
 
 def test_a_new_sink_has_no_attempt_behind_it(tmp_path: Path) -> None:
     with JsonlSink(tmp_path) as sink:
-        assert (sink.attempt, dict(sink.updates)) == (0, {})
+        assert (sink.attempt, sink.reached) == (0, {})
 
 
 def test_a_file_with_nothing_in_it_is_taken_as_new(tmp_path: Path) -> None:

@@ -59,6 +59,17 @@ def test_an_event_that_counts_other_updates_is_refused(tmp_path: Path, update: i
         read(tmp_path, *records)
 
 
+@pytest.mark.parametrize(("attempt", "before"), [(2, 2), (3, 7)])
+def test_a_checkpoint_of_a_later_attempt_is_refused(
+    tmp_path: Path, attempt: int, before: int
+) -> None:
+    later = make_run(system=None, attempt=attempt, resumed=make_resumed(1, attempt=before))
+    with pytest.raises(RecordingError, match=rf":3: 'resumed.attempt' must be below {attempt}"):
+        read(tmp_path, RUN, make_update(1), later)
+    before_it = make_run(system=None, attempt=attempt, resumed=make_resumed(1, attempt=1))
+    assert read(tmp_path, RUN, make_update(1), before_it)[-1] == before_it
+
+
 def test_an_event_after_a_line_that_is_missing_is_refused(tmp_path: Path) -> None:
     killed = [RUN, make_update(1), make_event(update=2)]  # the line of update 2 is not there
     with pytest.raises(RecordingError, match=":3: 'update' must be 1"):

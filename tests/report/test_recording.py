@@ -16,7 +16,7 @@ from tests.reading.recordings import (
     write_ranks,
     write_recording,
 )
-from tests.records.samples import make_end, make_event, make_update
+from tests.records.samples import make_end, make_event, make_resumed, make_update
 from traingen.compare.findings import Finding
 from traingen.reading.opening import open_run
 from traingen.reading.overview import Overview
@@ -124,9 +124,33 @@ def test_what_does_not_fit_between_ranks_is_told(render_ranks):
 
 def test_attempts_and_what_they_superseded_or_lack_are_told(render):
     text = render([resumed_at(2), *make_updates(3, 6), resumed_at(4, attempt=3)])
-    assert "attempts 2, 3 attempt 2 was resumed after update 2" in text
+    assert "attempts 2, 3 attempt 2 was resumed after update 2 of attempt 1" in text
     assert "superseded: updates 5 to 6 of optimizer 0, attempt 2" in text
     assert "missing: updates 1 to 2 of optimizer 0" in text
+
+
+def test_an_attempt_whose_checkpoint_no_recorder_knew_says_what_is_not_counted(render):
+    facts = make_resumed(attempt=None, global_step=15)
+    unknown = "attempt 1 was resumed at global_step 15; updates before it were not recorded"
+    assert unknown in render([seeing_run(resumed=facts), *make_updates(1, 2)])
+    facts = make_resumed(attempt=None, global_step=None)
+    assert "attempt 1 was resumed; updates" in render([seeing_run(resumed=facts)])
+    assert "not recorded and" not in render([resumed_at(15), *make_updates(16, 16)])
+
+
+def fit_again(update, optimizer, *schedulers):
+    details = {"fit": 2, "optimizers": [optimizer], "schedulers": list(schedulers)}
+    return make_event(event="segment", update=update, details=details)
+
+
+def test_a_further_fit_tells_what_else_it_trains_with(render):
+    first = make_training(4)
+    text = render([*first, fit_again(4, "torch.optim.SGD"), *make_updates(5, 6)])
+    assert "further fits fit 2 from update 5 on: torch.optim.SGD; no scheduler seed" in text
+    run = first[0]
+    same = fit_again(4, run.optimizers[0].class_path, *(s.class_path for s in run.schedulers))
+    assert "further fits fit 2 from update 5 on seed" in render([*first, same])
+    assert "further fits" not in render(first)
 
 
 def test_numbers_that_are_not_finite_are_loud(render):
@@ -194,7 +218,10 @@ def test_fields_stand_below_one_another():
             "event skipped_step after 2 updates: optimizer 0, amp_scale 0.5",
         ),
         (seeing_run(), "run 01234567 of the package, attempt 1: begins"),
-        (resumed_at(4), "run 01234567 of the package, attempt 2: resumed after update 4"),
+        (
+            resumed_at(4),
+            "run 01234567 of the package, attempt 2: resumed after update 4 of attempt 1",
+        ),
         (ended_after(9), "end after 9 updates: finished"),
         (make_end(message="no"), "end after 3 updates: finished: no"),
     ],

@@ -57,7 +57,8 @@ class Place:
         return GuardedSink(
             sink,
             times=kept,
-            held=[min(sink.updates.get(i, 0), count) for i, count in enumerate(self.updates)],
+            attempt=self.attempt,
+            held=self._held(sink),
             files=[one.path for one in (sink, kept) if one is not None],
         )
 
@@ -87,6 +88,12 @@ class Place:
                     raise
         return JsonlSink(path, rank=rank, overwrite=overwrite)
 
+    def _held(self, sink: JsonlSink) -> list[int]:
+        """Of each optimizer, the last update of this training that the file of `sink` holds."""
+        before = self.attempt if self.resumed is None else self.resumed.attempt
+        reached = sink.reached.get(before, {}) if before is not None else {}
+        return [min(reached.get(index, 0), count) for index, count in enumerate(self.updates)]
+
     def _follow(self, sink: JsonlSink) -> None:
         """Number the attempt that goes into `sink`.
 
@@ -99,11 +106,13 @@ class Place:
             return
         trainer = None if self.trainer is None else self.trainer()
         here = {index: count for index, count in enumerate(self.updates) if count}
-        there = {index: count for index, count in sink.updates.items() if count}
+        reached = sink.reached.get(sink.attempt, {})
+        there = {index: count for index, count in reached.items() if count}
         if not self.fits or trainer is None or (sink.attempt, there) == (self.attempt, here):
             return
-        self.attempt = max(self.attempt, sink.attempt) + 1
+        before, self.attempt = self.attempt, max(self.attempt, sink.attempt) + 1
         self.resumed = ResumeFacts(
+            attempt=before,
             updates=list(self.updates),
             global_step=trainer.global_step,
             epoch=trainer.current_epoch,
@@ -123,6 +132,7 @@ def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any) -> Pl
     state = states[mine[0]] if len(mine) == 1 else None
     updates = list(state["completed"]) if state else []
     facts = ResumeFacts(
+        attempt=state["attempt"] if state else None,
         updates=updates,
         global_step=checkpoint.get("global_step"),
         epoch=checkpoint.get("epoch"),

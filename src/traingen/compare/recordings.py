@@ -28,6 +28,7 @@ from traingen.compare.visibility import (
     hide_unknown,
 )
 from traingen.records import UpdateRecord, plain_json
+from traingen.records.attempts import find_lineage
 
 MODE = "recordings"
 COMPUTED = ("objective", "grad_norm", "parameters")  # a pass must have asserted one of them
@@ -119,7 +120,7 @@ def compare_recordings(
     theirs = SideReader(SIDES[1], package, rank=rank)
     hidden = find_hidden(mine.outline.runs, theirs.outline.runs)
     seen = find_seen(mine.outline.runs, theirs.outline.runs, hidden)
-    bases = TickBases((*mine.outline.runs, *theirs.outline.runs))
+    bases = TickBases((*find_lineage(mine.outline.runs), *find_lineage(theirs.outline.runs)))
     comparing = _Comparing(hidden, seen, bases, gates=gates or Gates(), updates=updates)
     for pair in align_updates(mine.updates(), theirs.updates()):
         comparing.add(pair, _take_skips(pair, mine, theirs))

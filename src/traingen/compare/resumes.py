@@ -17,7 +17,7 @@ class TickBases:
     (`last_epoch`) comes back from the checkpoint, and needs no base.
 
     Args:
-        runs: the run lines of both recordings.
+        runs: the run lines of both recordings, of the attempts that their updates are of.
     """
 
     def __init__(self, runs: Iterable[RunRecord]) -> None:

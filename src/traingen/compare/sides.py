@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from traingen.reading.opening import Fit, RunReader, open_run
-from traingen.reading.standing import Ledger, Outline
+from traingen.reading.outline import Outline
 from traingen.records import EventRecord, RunRecord, UpdateRecord
-from traingen.records.attempts import MissingUpdates, SupersededUpdates
+from traingen.records.attempts import Ledger, MissingUpdates, SupersededUpdates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ import msgspec.inspect
 
 from traingen.errors import ConfigError
 from traingen.reading.opening import RunReader, open_run
-from traingen.reading.standing import Ledger
 from traingen.records import UpdateRecord
+from traingen.records.attempts import Ledger
 from traingen.records.paths import times_path
-from traingen.records.times import read_times
+from traingen.records.times import iter_times
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,14 +106,17 @@ def _iter_rows(reader: RunReader) -> Iterator[dict[str, Any]]:
     outline = reader.outline
     ledger = Ledger(outline.runs)
     timed = times_path(outline.file).is_file()
-    times = {(t.optimizer, t.update): t for t in (read_times(outline.file) if timed else ())}
+    times = {
+        (time.attempt, time.optimizer, time.update): time
+        for time in (iter_times(outline.file) if timed else ())
+    }
     for record in reader.records():
         if not ledger.take(record) or not isinstance(record, UpdateRecord):
             continue
         assert ledger.run is not None
         row = flatten_update(record)
         row["attempt"] = ledger.run.attempt
-        time = times.get((record.optimizer, record.update))
+        time = times.get((ledger.run.attempt, record.optimizer, record.update))
         if time is not None:
             row["step_seconds"], row["wait_seconds"] = time.step_seconds, time.wait_seconds
         yield row

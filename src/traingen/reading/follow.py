@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from traingen.errors import RecordingError
-from traingen.reading.standing import find_file
+from traingen.reading.outline import find_file
 from traingen.records import Record, decode_line
 from traingen.records.codec import ends_like_line
 from traingen.records.order import Order, opens_anew

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from traingen.reading.standing import Ledger, Outline, iter_outlined, outline_recording
+from traingen.reading.outline import Outline, iter_outlined, outline_recording
 from traingen.records import Record, RunRecord, UpdateRecord
 from traingen.records.all_ranks import check_rank, check_world, clips_by_value, find_ranks
+from traingen.records.attempts import Ledger
 from traingen.records.ranks import RankMerger, Turn
 
 NO_END = "no end line"
@@ -169,10 +170,11 @@ def open_run(path: str | os.PathLike[str], *, rank: int | None = None) -> RunRea
     return RunReader(outline, outlines[1:])
 
 
-def _attempts(outline: Outline) -> tuple[tuple[int, ...] | None, ...]:
-    """Where each attempt began."""
+def _attempts(outline: Outline) -> tuple[tuple[int | None, ...] | None, ...]:
+    """Where each attempt began: in which one before it, and after how many updates of it."""
     return tuple(
-        None if run.resumed is None else tuple(run.resumed.updates) for run in outline.runs
+        None if run.resumed is None else (run.resumed.attempt, *run.resumed.updates)
+        for run in outline.runs
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from traingen.reading.opening import RunReader
-from traingen.reading.standing import Ledger
 from traingen.records import EventRecord, Record, SchedulerState, UpdateRecord, plain_json
+from traingen.records.attempts import Ledger
+from traingen.records.order import SEGMENT
 
 
 @dataclass(slots=True)
@@ -110,6 +111,7 @@ class Overview:
         self.optimizers: dict[int, OptimizerOverview] = {}
         self.schedulers: dict[int, SchedulerOverview] = {}
         self.events: Counter[str] = Counter()
+        self.fits: list[EventRecord] = []  # that one trainer began after its first
         self._owners = {s.id: s.optimizer for run in outline.runs for s in run.schedulers}
         self._since: dict[int, int] = {}  # scheduler: updates since its counter was seen
 
@@ -139,6 +141,8 @@ class Overview:
             self.optimizers.setdefault(record.optimizer, OptimizerOverview()).add(record)
         elif isinstance(record, EventRecord):
             self.events[record.event] += 1
+            if record.event == SEGMENT:
+                self.fits.append(record)
         elif self.ledger.end is not None and self.ledger.in_last_attempt:
             self._see_schedulers(self.ledger.end.scheduler, optimizer=None)
 
@@ -171,6 +175,7 @@ class Overview:
                 "fragments": outline.fragments,
                 "torn_bytes": outline.torn,
                 "events": dict(self.events),
+                "fits": [{"update": fit.update} | (fit.details or {}) for fit in self.fits],
                 "optimizers": {str(i): _plain(o) for i, o in sorted(self.optimizers.items())},
                 "schedulers": {
                     str(i): {"ticks": s.ticks, "updates": s.updates}

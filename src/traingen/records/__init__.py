@@ -23,7 +23,7 @@ from traingen.records.schema import (
     UpdateRecord,
 )
 from traingen.records.sinks import JsonlSink, MemorySink, Sink, TeeSink
-from traingen.records.times import StepTime, TimesSink, iter_times, read_times
+from traingen.records.times import StepTime, TimesSink, iter_times
 
 __all__ = [
     "DIGEST_ALGORITHM",
@@ -65,7 +65,6 @@ __all__ = [
     "plain_json",
     "read_ranks",
     "read_recording",
-    "read_times",
     "recording_path",
     "times_path",
 ]

@@ -1,6 +1,8 @@
-"""What of a recording stands once its last attempt is counted, and what does not."""
+"""Which records of a recording stand: a later attempt may do updates over."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from traingen.records.order import completed_at
@@ -16,7 +18,7 @@ from traingen.records.schema import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupersededUpdates:
-    """Updates of an attempt that a later one did over, from an earlier checkpoint."""
+    """Updates of an attempt that the last one does not go on from."""
 
     attempt: int
     optimizer: int
@@ -33,115 +35,129 @@ class MissingUpdates:
     last: int  # inclusive
 
 
-class Survivors:
-    """Takes checked records in file order and keeps what stands after the last attempt.
+def find_lineage(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
+    """The attempts that the last of `runs` goes on from, itself last; `runs` are all of one file.
 
-    A run line with a checkpoint supersedes what earlier attempts recorded beyond it: updates of a
-    higher number, and events that lie beyond it.
+    Each was resumed from a checkpoint of the one before. It ends where a checkpoint was made in an
+    attempt that is not known or not in this file.
+
+    A checkpoint has the number that rank 0 gave the attempt. Another rank may have given it a lower
+    one, because it was killed before it had written a line of an attempt that made no checkpoint.
+    """
+    by_number = {run.attempt: run for run in runs}
+    lineage = list(runs[-1:])
+    while lineage and (parent := _parent(lineage[0], by_number)) is not None:
+        lineage.insert(0, parent)
+    return tuple(lineage)
+
+
+def _parent(run: RunRecord, by_number: Mapping[int, RunRecord]) -> RunRecord | None:
+    number = None if run.resumed is None else run.resumed.attempt
+    if number is None:
+        return None
+    if run.rank > 0:
+        number = max((known for known in by_number if known <= number), default=number)
+    return by_number.get(number)
+
+
+class Ledger:
+    """Takes all records of a file in turn and says of each whether it stands.
+
+    What stands is the training that the last attempt ended: its own records, and of each attempt in
+    its lineage those up to the checkpoint that the next one was resumed from. Attempts beside that
+    line, and what lies beyond its checkpoints, are superseded.
+
+    Args:
+        runs: the run lines of the whole file.
     """
 
-    runs: list[RunRecord]
-    superseded: list[SupersededUpdates]
-    end: EndRecord | None
+    updates: dict[int, int]  # optimizer: its last update that stands
+    end: EndRecord | None  # None unless it is the last record
+    run: RunRecord | None  # of the attempt that was taken last
 
-    def __init__(self) -> None:
-        self.runs = []
-        self.superseded = []
+    def __init__(self, runs: Iterable[RunRecord]) -> None:
+        self.updates = {}
         self.end = None
-        self._updates: list[tuple[int, UpdateRecord]] = []  # with their attempts
-        self._events: list[EventRecord] = []
+        self.run = None
+        self._runs = tuple(runs)
+        self._cuts = _find_cuts(find_lineage(self._runs))
+        self._superseded: dict[tuple[int, int], tuple[int, int]] = {}
+        self._gaps: list[MissingUpdates] = []
 
     @property
-    def updates(self) -> tuple[UpdateRecord, ...]:
-        """Each update once."""
-        return tuple(record for _, record in self._updates)
+    def in_last_attempt(self) -> bool:
+        """Whether no further attempt is to come."""
+        return self.run is not None and self.run.attempt == self._runs[-1].attempt
 
     @property
-    def events(self) -> tuple[EventRecord, ...]:
-        """All events that are not superseded."""
-        return tuple(self._events)
+    def superseded(self) -> tuple[SupersededUpdates, ...]:
+        """What was recorded, and is no part of what the last attempt has trained."""
+        return tuple(
+            SupersededUpdates(attempt=attempt, optimizer=optimizer, first=first, last=last)
+            for (attempt, optimizer), (first, last) in sorted(self._superseded.items())
+        )
 
     @property
     def missing(self) -> tuple[MissingUpdates, ...]:
-        """What lies between the updates that stand, or between them and the last checkpoint."""
-        return tuple(find_missing(self.updates, self.runs[-1].resumed if self.runs else None))
+        """What was completed before the last attempt, and is not in this file."""
+        resumed = completed_at(self.run.resumed) if self.run else {}
+        after = [
+            MissingUpdates(optimizer=optimizer, first=last + 1, last=completed)
+            for optimizer, completed in resumed.items()
+            if completed > (last := self.updates.get(optimizer, 0))
+        ]
+        return (*self._gaps, *after)
 
-    def take(self, record: Record) -> None:
-        """Take the next record of the file."""
+    def take(self, record: Record) -> bool:
+        """Take the next record of the file; whether it stands."""
         self.end = record if isinstance(record, EndRecord) else None
-        if isinstance(record, UpdateRecord):
-            self._updates.append((self.runs[-1].attempt, record))
+        if isinstance(record, RunRecord):
+            self.run = record
+        elif isinstance(record, UpdateRecord):
+            return self._take_update(record)
         elif isinstance(record, EventRecord):
-            self._events.append(record)
-        elif isinstance(record, RunRecord):
-            self._supersede(record.resumed)
-            self.runs.append(record)
+            cuts = self._cuts_now()
+            return cuts is not None and not any(lies_beyond(record, cut) for cut in cuts)
+        return True
 
-    def _supersede(self, resumed: ResumeFacts | None) -> None:
-        completed = completed_at(resumed)
-        over = self._drop_updates(completed)
-        for attempt, optimizer in sorted(over):
-            numbers = over[attempt, optimizer]
-            self.superseded.append(
-                SupersededUpdates(
-                    attempt=attempt, optimizer=optimizer, first=min(numbers), last=max(numbers)
-                )
-            )
-        self._events = [event for event in self._events if not lies_beyond(event, resumed)]
+    def _cuts_now(self) -> tuple[ResumeFacts, ...] | None:
+        assert self.run is not None  # the reader refuses any other first record
+        return self._cuts.get(self.run.attempt)
 
-    def _drop_updates(self, completed: dict[int, int]) -> dict[tuple[int, int], list[int]]:
-        """Take out all beyond `completed`; their numbers by attempt and optimizer.
-
-        From the end backwards and no further than needed: of each optimizer the updates that
-        stand rise through the list.
-        """
-        dropped: dict[tuple[int, int], list[int]] = {}
-        stand: list[tuple[int, UpdateRecord]] = []
-        open_ended = {record.optimizer for _, record in self._updates}
-        while open_ended and self._updates:
-            attempt, record = self._updates.pop()
-            if record.update > completed.get(record.optimizer, 0):
-                dropped.setdefault((attempt, record.optimizer), []).append(record.update)
-            else:
-                open_ended.discard(record.optimizer)
-                stand.append((attempt, record))
-        self._updates += reversed(stand)
-        return dropped
+    def _take_update(self, record: UpdateRecord) -> bool:
+        optimizer, update = record.optimizer, record.update
+        cuts = self._cuts_now()
+        if cuts is None or any(update > completed_at(cut).get(optimizer, 0) for cut in cuts):
+            assert self.run is not None
+            key = (self.run.attempt, optimizer)
+            first, _ = self._superseded.get(key, (update, 0))
+            self._superseded[key] = (first, update)
+            return False
+        last = self.updates.get(optimizer, 0)
+        if update > last + 1:
+            self._gaps.append(MissingUpdates(optimizer=optimizer, first=last + 1, last=update - 1))
+        self.updates[optimizer] = update
+        return True
 
 
-def lies_beyond(event: EventRecord, resumed: ResumeFacts | None) -> bool:
-    """Whether an attempt that began so supersedes `event`, which an earlier one has recorded.
+def _find_cuts(lineage: Sequence[RunRecord]) -> dict[int, tuple[ResumeFacts, ...]]:
+    """The checkpoints that cut off what each attempt of `lineage` has recorded beyond them."""
+    cuts: tuple[ResumeFacts, ...] = ()
+    found = {}
+    for run in reversed(lineage):
+        found[run.attempt] = cuts
+        cuts = cuts if run.resumed is None else (run.resumed, *cuts)
+    return found
+
+
+def lies_beyond(event: EventRecord, resumed: ResumeFacts) -> bool:
+    """Whether an attempt that was resumed so leaves `event` behind, which an earlier one recorded.
 
     It came after more updates than were completed at the checkpoint, or after as many but at a
     later `global_step`: a step that the scaler skipped counts there and completes none.
     """
-    updates = 0 if resumed is None else sum(resumed.updates)
-    step = None if resumed is None else resumed.global_step
+    updates, step = sum(resumed.updates), resumed.global_step
     if event.update != updates or step is None:
         return event.update > updates
     at = (event.details or {}).get("global_step")
     return isinstance(at, int) and at > step
-
-
-def find_missing(
-    updates: Iterable[UpdateRecord], resumed: ResumeFacts | None
-) -> list[MissingUpdates]:
-    """Gaps in `updates`, of each optimizer from its first to the last that is known of.
-
-    `resumed` is what the last run line says: its checkpoint had seen that many, whether they are
-    recorded here or not.
-    """
-    missing: list[MissingUpdates] = []
-    last: dict[int, int] = {}
-    for record in updates:
-        missing += _gap(record.optimizer, last.get(record.optimizer, 0), record.update)
-        last[record.optimizer] = record.update
-    for optimizer, completed in completed_at(resumed).items():
-        missing += _gap(optimizer, last.get(optimizer, 0), completed + 1)
-    return missing
-
-
-def _gap(optimizer: int, before: int, after: int) -> list[MissingUpdates]:
-    if after <= before + 1:
-        return []
-    return [MissingUpdates(optimizer=optimizer, first=before + 1, last=after - 1)]

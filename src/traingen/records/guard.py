@@ -10,7 +10,7 @@ from pathlib import Path
 from traingen.errors import RecordingError
 from traingen.records.schema import Record, UpdateRecord
 from traingen.records.sinks import Sink
-from traingen.records.times import TimesSink
+from traingen.records.times import StepTime, TimesSink
 
 
 class GuardedSink:
@@ -22,6 +22,7 @@ class GuardedSink:
     Args:
         sink: where records go.
         times: where the times of each update go, if they are kept.
+        attempt: which is being recorded.
         held: of each optimizer, the last update that the recording holds already.
         files: those that these two write; one that is empty at the end is removed.
     """
@@ -31,11 +32,13 @@ class GuardedSink:
         sink: Sink,
         *,
         times: TimesSink | None = None,
+        attempt: int = 1,
         held: Iterable[int] = (),
         files: Iterable[Path] = (),
     ) -> None:
         self._sink = sink
         self._times = times
+        self._attempt = attempt
         self._files = [(path, _identify(path)) for path in files]
         self.held = dict(enumerate(held))  # optimizer: its last update that was written
         self.error: RecordingError | None = None
@@ -57,7 +60,15 @@ class GuardedSink:
         if self.error is not None or self._times is None:
             return
         try:
-            self._times.write(update, optimizer, step, wait)
+            self._times.write(
+                StepTime(
+                    attempt=self._attempt,
+                    update=update,
+                    optimizer=optimizer,
+                    step_seconds=step,
+                    wait_seconds=wait,
+                )
+            )
         except RecordingError as error:
             self.error = error
 

@@ -91,6 +91,12 @@ class Order:
         self._lost, self._short = (0, None) if ends else (lost, self._short or error)
 
     def _check_run(self, record: RunRecord, *, where: str) -> None:
+        before = None if record.resumed is None else record.resumed.attempt
+        if before is not None and before >= record.attempt:
+            raise RecordingError(
+                f"{where}: 'resumed.attempt' must be below {record.attempt}, got {before}: a "
+                f"checkpoint is made in an earlier attempt."
+            )
         if self.run is None:
             return
         if record.run_id != self.run.run_id:

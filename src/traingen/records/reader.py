@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from traingen.errors import RecordingError
-from traingen.records.attempts import MissingUpdates, SupersededUpdates, Survivors
+from traingen.records.attempts import Ledger, MissingUpdates, SupersededUpdates
 from traingen.records.codec import decode_line, ends_like_line
 from traingen.records.order import Order, opens_anew
 from traingen.records.paths import recording_path
@@ -44,7 +44,7 @@ class Recording:
     run: RunRecord  # of the first attempt in the file
     runs: tuple[RunRecord, ...]  # of every attempt
     updates: tuple[UpdateRecord, ...]  # each once, in file order, over all optimizers
-    superseded: tuple[SupersededUpdates, ...]  # recorded, and done over by a later attempt
+    superseded: tuple[SupersededUpdates, ...]  # recorded, and given up
     missing: tuple[MissingUpdates, ...]  # completed, and not in this file
     events: tuple[EventRecord, ...]  # in file order, without superseded ones
     end: EndRecord | None  # None unless it is the last record
@@ -57,7 +57,7 @@ class Standing:
     """Where a run stands by the last line of its file."""
 
     run: RunRecord  # of the last attempt
-    updates: dict[int, int]  # optimizer: its last update
+    reached: dict[int, dict[int, int]]  # attempt: optimizer: its last update
 
 
 def iter_records(path: str | os.PathLike[str], *, rank: int = 0) -> Iterator[Record]:
@@ -76,9 +76,9 @@ def iter_records(path: str | os.PathLike[str], *, rank: int = 0) -> Iterator[Rec
 def read_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Recording:
     """The recording of `rank` in the RUN folder `path`, or in its file.
 
-    Each update is given once, as the last attempt that did it left it. A last line without
-    newline is reported as `torn` and never a record, even if it parses; one that a resume has
-    ended with a newline is reported as a fragment, or is a record if the newline was all it
+    Each update is given once, as the training did it that the last attempt has ended. A last line
+    without newline is reported as `torn` and never a record, even if it parses; one that a resume
+    has ended with a newline is reported as a fragment, or is a record if the newline was all it
     lacked.
 
     Raises RecordingError for a missing or empty file, a damaged line, a first record that is not
@@ -87,7 +87,7 @@ def read_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Recording:
     and events or an end that count other updates than stand before them.
     """
     file = _find_file(path, rank=rank)
-    survivors = Survivors()
+    records: list[Record] = []
     fragments: list[Fragment] = []
     torn = None
     for item in _iter_items(file, Order()):
@@ -96,18 +96,21 @@ def read_recording(path: str | os.PathLike[str], *, rank: int = 0) -> Recording:
         elif isinstance(item, Fragment):
             fragments.append(item)
         else:
-            survivors.take(item)
-    if not survivors.runs:
+            records.append(item)
+    runs = tuple(record for record in records if isinstance(record, RunRecord))
+    if not runs:
         raise RecordingError(f"{file}: expected a run line first, got only a torn one: {torn}.")
+    ledger = Ledger(runs)
+    standing = [record for record in records if ledger.take(record)]
     return Recording(
         path=file,
-        run=survivors.runs[0],
-        runs=tuple(survivors.runs),
-        updates=survivors.updates,
-        superseded=tuple(survivors.superseded),
-        missing=survivors.missing,
-        events=survivors.events,
-        end=survivors.end,
+        run=runs[0],
+        runs=runs,
+        updates=tuple(record for record in standing if isinstance(record, UpdateRecord)),
+        superseded=ledger.superseded,
+        missing=ledger.missing,
+        events=tuple(record for record in standing if isinstance(record, EventRecord)),
+        end=ledger.end,
         torn=torn,
         fragments=tuple(fragments),
     )
@@ -122,8 +125,11 @@ def find_standing(file: Path) -> Standing:
     """
     order = Order()
     tail = None
+    reached = {}
     for item in _iter_items(_find_file(file, rank=0), order):
         tail = item if isinstance(item, TornTail) else None
+        if isinstance(item, RunRecord):
+            reached[item.attempt] = order.updates  # filled as it goes on
     if tail is not None:
         _take_whole_tail(file, tail, order)
     if order.run is None:
@@ -131,7 +137,7 @@ def find_standing(file: Path) -> Standing:
             f"{file}: expected a run line first, got only a torn one: nothing to resume, move it "
             f"aside with --overwrite."
         )
-    return Standing(run=order.run, updates=order.updates)
+    return Standing(run=order.run, reached=reached)
 
 
 def _take_whole_tail(file: Path, tail: TornTail, order: Order) -> None:

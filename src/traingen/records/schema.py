@@ -71,8 +71,12 @@ class OptimizerIdentity(_Value, frozen=True, kw_only=True):
 
 
 class ResumeFacts(_Value, frozen=True, kw_only=True):
-    """Where the checkpoint stood that an attempt was resumed from; later updates are superseded."""
+    """Where the checkpoint stood that an attempt was resumed from.
 
+    Of the attempt that made it later updates are superseded, of all others beside its own line too.
+    """
+
+    attempt: Ordinal | None  # in which the checkpoint was made; null if it does not say
     updates: list[Count]  # completed at the checkpoint, by optimizer
     global_step: int | None
     epoch: int | None  # 0-based

@@ -40,14 +40,14 @@ class JsonlSink(Closing):
 
     path: Path
     attempt: int  # the last attempt in a resumed file; 0 in a new one
-    updates: Mapping[int, int]  # optimizer: its last update in a resumed file
+    reached: Mapping[int, Mapping[int, int]]  # of each attempt in it; optimizer: its last update
 
     def __init__(
         self, path: str | os.PathLike[str], *, rank: int = 0, overwrite: bool = False
     ) -> None:
         self.path = recording_path(path, rank=rank)
         self.attempt = 0
-        self.updates = MappingProxyType({})
+        self.reached = MappingProxyType({})
         self._file = AppendedFile.create(self.path, overwrite=overwrite)
 
     @classmethod
@@ -76,7 +76,7 @@ class JsonlSink(Closing):
             sink._file.close()
             raise
         sink.attempt = standing.run.attempt
-        sink.updates = MappingProxyType(dict(standing.updates))
+        sink.reached = MappingProxyType(standing.reached)
         return sink
 
     def write(self, record: Record) -> None:

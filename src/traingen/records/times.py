@@ -2,7 +2,7 @@
 
 One strict JSON object per line, one line per update:
 
-    {"update":1,"optimizer":0,"step_seconds":0.0123,"wait_seconds":0.0004}
+    {"attempt":1,"update":1,"optimizer":0,"step_seconds":0.0123,"wait_seconds":0.0004}
 
 Times are no evidence, so that a line has no crc and the file no run line.
 """
@@ -24,6 +24,7 @@ from traingen.records.schema import Count, Ordinal
 class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """What one update took, by the wall clock."""
 
+    attempt: Ordinal  # of the recording
     update: Ordinal  # counted per optimizer, as in the recording
     optimizer: Count
     step_seconds: float  # from the hand-over of the first micro-batch to the end of the step
@@ -59,20 +60,14 @@ class TimesSink(Closing):
         sink._file.part_from_torn_tail()
         return sink
 
-    def write(self, update: int, optimizer: int, step_seconds: float, wait_seconds: float) -> None:
+    def write(self, time: StepTime) -> None:
         """Append the line of one update."""
-        if not (math.isfinite(step_seconds) and math.isfinite(wait_seconds)):
+        if not (math.isfinite(time.step_seconds) and math.isfinite(time.wait_seconds)):
             raise RecordingError(
-                f"{self.path}: times of update {update} must be finite, got {step_seconds} and "
-                f"{wait_seconds} seconds."
+                f"{self.path}: times of update {time.update} must be finite, got "
+                f"{time.step_seconds} and {time.wait_seconds} seconds."
             )
-        line = StepTime(
-            update=update,
-            optimizer=optimizer,
-            step_seconds=step_seconds,
-            wait_seconds=wait_seconds,
-        )
-        self._file.append(msgspec.json.encode(line) + b"\n")
+        self._file.append(msgspec.json.encode(time) + b"\n")
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -88,20 +83,6 @@ def iter_times(path: str | os.PathLike[str], *, rank: int = 0) -> Iterator[StepT
     """
     file = _find_file(path, rank=rank)
     return _iter_lines(file)
-
-
-def read_times(path: str | os.PathLike[str], *, rank: int = 0) -> tuple[StepTime, ...]:
-    """The times beside the recording `path`, each update once, as the last attempt took it.
-
-    Where an optimizer's count goes back, a resume has superseded what it had from there on.
-    """
-    standing: dict[int, list[StepTime]] = {}
-    for time in iter_times(path, rank=rank):
-        mine = standing.setdefault(time.optimizer, [])
-        while mine and mine[-1].update >= time.update:
-            mine.pop()
-        mine.append(time)
-    return tuple(time for optimizer in sorted(standing) for time in standing[optimizer])
 
 
 def _find_file(path: str | os.PathLike[str], *, rank: int) -> Path:

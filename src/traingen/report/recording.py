@@ -15,6 +15,7 @@ from traingen.records import (
     EventRecord,
     LossSpread,
     Record,
+    ResumeFacts,
     RunRecord,
     SchedulerIdentity,
     UpdateRecord,
@@ -64,6 +65,7 @@ def _run(overview: Overview) -> Iterator[str]:
     yield from wrap_each("optimizer       ", _optimizers(run))
     schedulers = [_scheduler(identity, overview) for identity in run.schedulers]
     yield from wrap_each("scheduler       ", schedulers or ["none"])
+    yield from wrap_each("further fits    ", [_fit(event, run) for event in overview.fits])
     seed = "not known" if run.seed is None else f"{run.seed} ({run.seed_source or 'of the loop'})"
     yield from wrap("seed            ", seed)
     yield from wrap("setting         ", ", ".join(_setting(run, alone=overview.fit is None)))
@@ -93,6 +95,18 @@ def _scheduler(identity: SchedulerIdentity, overview: Overview) -> str:
     return f"{text}: {seen.ticks} ticks over {seen.updates} updates"
 
 
+def _fit(event: EventRecord, run: RunRecord) -> str:
+    """Where another fit of the same trainer began, and what it trained with if with others."""
+    details = event.details or {}
+    text = f"fit {details.get('fit')} from update {event.update + 1} on"
+    with_others = []
+    for name, before in (("optimizers", run.optimizers), ("schedulers", run.schedulers)):
+        now = details.get(name)
+        if isinstance(now, list) and now != [one.class_path for one in before]:
+            with_others.append(", ".join(map(str, now)) or f"no {name.removesuffix('s')}")
+    return f"{text}: {'; '.join(with_others)}" if with_others else text
+
+
 def _setting(run: RunRecord, *, alone: bool) -> Iterator[str]:
     yield f"precision {run.precision or 'not known'}"
     if run.accumulation is not None:
@@ -117,8 +131,7 @@ def _attempts(overview: Overview) -> Iterator[str]:
     yield ", ".join(str(run.attempt) for run in outline.runs)
     for run in outline.runs:
         if run.resumed is not None:
-            done = ", ".join(map(str, run.resumed.updates))
-            yield f"attempt {run.attempt} was resumed after update {done}"
+            yield f"attempt {run.attempt} was {_resumed(run.resumed)}"
     for old in ledger.superseded:
         yield (
             f"superseded: updates {old.first} to {old.last} of optimizer {old.optimizer}, "
@@ -130,6 +143,16 @@ def _attempts(overview: Overview) -> Iterator[str]:
         yield f"torn lines within, each followed by a resume: {outline.fragments}"
     if outline.torn:
         yield f"a torn last line of {outline.torn} bytes: killed, or being written right now"
+
+
+def _resumed(facts: ResumeFacts) -> str:
+    """From which checkpoint: by updates, or by the loop's counter where it was not recorded."""
+    done = ", ".join(map(str, facts.updates))
+    if not done:
+        at = "" if facts.global_step is None else f" at global_step {facts.global_step}"
+        return f"resumed{at}; updates before it were not recorded and are not counted"
+    of_attempt = "" if facts.attempt is None else f" of attempt {facts.attempt}"
+    return f"resumed after update {done}{of_attempt}"
 
 
 def _optimizer(seen: OptimizerOverview, spread: LossSpread | None) -> Iterator[str]:
@@ -238,9 +261,7 @@ def _(record: UpdateRecord) -> str:
 
 @render_record.register
 def _(record: RunRecord) -> str:
-    began = "begins"
-    if record.resumed is not None:
-        began = f"resumed after update {', '.join(map(str, record.resumed.updates))}"
+    began = "begins" if record.resumed is None else _resumed(record.resumed)
     system = f" of the {record.system}" if record.system else ""
     return shorten(f"run {record.run_id[:8]}{system}, attempt {record.attempt}: {began}")
 

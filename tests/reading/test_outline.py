@@ -18,11 +18,7 @@ from tests.reading.recordings import (
 from tests.records.samples import make_event
 from traingen.errors import RecordingError
 from traingen.reading.opening import RunReader
-from traingen.reading.standing import (
-    Ledger,
-    iter_outlined,
-    outline_recording,
-)
+from traingen.reading.outline import iter_outlined, outline_recording
 from traingen.records import (
     EventRecord,
     RunRecord,
@@ -31,6 +27,7 @@ from traingen.records import (
     iter_records,
     read_recording,
 )
+from traingen.records.attempts import Ledger
 
 
 def read_through(path):
@@ -80,6 +77,10 @@ RECORDINGS = {
     "back twice": [
         seeing_run(), *make_updates(1, 6), resumed_at(5), *make_updates(6, 8),
         resumed_at(2, attempt=3), *make_updates(3, 4),
+    ],
+    "a branch aside": [
+        seeing_run(), *make_updates(1, 6), resumed_at(2), *make_updates(3, 4),
+        make_event(update=4), resumed_at(6, attempt=3, before=1), *make_updates(7, 8),
     ],
     "begun again": [seeing_run(), *make_updates(1, 3), resumed_at(attempt=2),
                     *make_updates(1, 2)],
