@@ -20,7 +20,7 @@ from tests.reading.recordings import (
     write_ranks,
     write_recording,
 )
-from tests.records.samples import make_update
+from tests.records.samples import make_event, make_update
 from traingen.cli.main import main
 from traingen.records.times import StepTime, TimesSink
 
@@ -68,6 +68,20 @@ def test_nothing_recorded_says_so_also_of_a_run_that_ended_and_of_ranks_apart(ca
     write_ranks(tmp_path / "apart", make_training(2), [seeing_run()])
     assert main(["show", "apart"]) == 2
     assert "no update is recorded that all ranks have: nothing" in capsys.readouterr().err
+
+
+def test_nothing_recorded_but_an_error_found_ends_with_1_and_is_judged(capsys, tmp_path):
+    def counted(steps):
+        details = {"count": steps, "global_step": steps}
+        return make_event(event="counted_without_update", update=0, details=details)
+
+    write_recording(tmp_path / "idle", [seeing_run(), counted(8), ended_after(0)])
+    assert main(["show", "idle"]) == 1
+    out, err = capsys.readouterr()
+    assert ("ERROR  TG-RECORD-NO-UPDATE" in out, err) == (True, "")
+    assert main(["show", "idle", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["verdict"], json.loads(out)["updates"], err) == ("fail", 0, "")
 
 
 def test_an_update_of_an_empty_recording_is_bad_input(capsys, tmp_path):
@@ -176,8 +190,22 @@ def ranks(tmp_path):
     return write_ranks(tmp_path / "ranks", make_training(4, loss=2.0), other)
 
 
+@pytest.mark.parametrize(("mine", "other"), [(0.05, 0.3), (0.001, 0.0011)])
+def test_ranks_that_train_at_other_rates_are_an_error(mine, other, tmp_path, capsys):
+    ranks = [make_training(4, lr=[rate]) for rate in (mine, other)]
+    write_ranks(tmp_path / "apart", *ranks)
+    assert main(["show", "apart"]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "ERROR TG-RECORD-RANKS" in text
+    assert f"lr differs in 4 updates, first 1: [{mine}] on rank 0; [{other}] on rank 1" in text
+    assert main(["show", "apart", "--rank", "1"]) == 0
+    write_ranks(tmp_path / "alike", *[make_training(4, lr=[mine])] * 2)
+    assert main(["show", "alike"]) == 0
+    assert "TG-RECORD-RANKS" not in capsys.readouterr().out
+
+
 def test_ranks_are_shown_merged_with_the_spread_between_them(ranks, capsys):
-    assert main(["show", "ranks"]) == 0
+    assert main(["show", "ranks"]) == 1  # of the rate
     text = " ".join(capsys.readouterr().out.split())
     for part in (
         "RECORDING ranks/updates.rank0.jsonl, 2 ranks merged: 4 updates, finished",
@@ -220,7 +248,7 @@ def test_one_update_is_shown_as_all_ranks_did_it(ranks, capsys):
 
 def test_a_rank_that_was_killed_is_said_in_the_first_line(tmp_path, capsys):
     write_ranks(tmp_path / "killed", make_training(12), make_training(7)[:-1])
-    main(["show", "killed"])
+    assert main(["show", "killed"]) == 0
     assert " ".join(capsys.readouterr().out.split()).startswith(
         "RECORDING killed/updates.rank0.jsonl, 2 ranks merged: 7 updates that all ranks have, "
         "finished on rank 0; no end line on rank 1"

@@ -36,11 +36,16 @@ def run(*, optimizers: int = 1, **changes: Any) -> RunRecord:
     return make_run(**(fields | changes))
 
 
-def resumed(*updates: int, attempt: int = 2, **changes: Any) -> RunRecord:
-    """The run line of a later attempt, from a checkpoint after so many updates by optimizer."""
+def resumed(
+    *updates: int, attempt: int = 2, before: int | None = None, **changes: Any
+) -> RunRecord:
+    """The run line of a later attempt, from a checkpoint after so many updates by optimizer.
+
+    It was made in the attempt `before`; if none is given, in the one before this.
+    """
     facts = ResumeFacts(
-        attempt=attempt - 1, updates=list(updates), global_step=sum(updates), epoch=0,
-        checkpoint="last.ckpt",
+        attempt=attempt - 1 if before is None else before,
+        updates=list(updates), global_step=sum(updates), epoch=0, checkpoint="last.ckpt",
     )  # fmt: skip
     return run(attempt=attempt, resumed=facts, optimizers=len(updates), **changes)
 

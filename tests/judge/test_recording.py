@@ -117,6 +117,43 @@ def test_counts_are_those_of_what_survives(completed, count):
     assert f"{count} of 20 updates are such" in found["TG-RECORD-NONFINITE"].measured
 
 
+def on_the_main_line(nan_in):
+    """Attempt 1 makes updates 1 to 20, of which one is NaN; attempt 2 leaves it at update 5."""
+    broken = {"grad_norm": math.nan, "grad_norm_clipped": math.nan}
+    first = [update(n, **(broken if n == nan_in else {})) for n in range(1, 21)]
+    return [run(), *first, resumed(5), *updates(6, 9, **broken)]
+
+
+@pytest.mark.parametrize(
+    ("nan_in", "completed", "told"),
+    [
+        (7, 20, "update 7: grad_norm is nan, grad_norm_clipped is nan; 1 of 30 updates are such"),
+        (12, 15, "update 12: grad_norm is nan, grad_norm_clipped is nan; 1 of 30 updates are such"),
+        (12, 11, None),
+        (None, 20, None),
+    ],
+)
+def test_an_attempt_that_goes_back_to_the_main_line_takes_up_what_was_found_of_it(
+    nan_in, completed, told
+):
+    back = [resumed(completed, attempt=3, before=1), *updates(completed + 1, 30), end()]
+    found = judged(on_the_main_line(nan_in), back)
+    found.pop("TG-RECORD-NOT-REPEATED", None)
+    assert [finding.measured for finding in found.values()] == ([] if told is None else [told])
+
+
+def test_it_can_go_back_more_than_once_and_stay_on_the_branch():
+    nan = "TG-RECORD-NONFINITE"
+    back = [resumed(5, attempt=3, before=1), *updates(6, 22)]
+    again = [resumed(20, attempt=4, before=1), *updates(21, 30)]
+    found = judged(on_the_main_line(7), back, again)
+    assert "1 of 30 updates are such" in found[nan].measured
+    branch = [resumed(9, attempt=4, before=2), *updates(10, 30)]
+    found = judged(on_the_main_line(7), back, branch)
+    assert found[nan].measured.startswith("update 6: ")
+    assert "4 of 30 updates are such" in found[nan].measured
+
+
 def test_updates_of_this_file_are_counted_where_it_begins_with_a_later_attempt():
     found = judged(resumed(100), updates(101, 109), update(110, **NOTHING), end())
     assert found["TG-RECORD-NO-GRADIENT"].measured == (

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 def show_overview(path: Path, *, rank: int | None, as_json: bool, out: Path | None) -> int:
     """Read the recording once, with memory for a few lines, and print what it shows."""
-    from traingen.judge import judge_recording
+    from traingen.judge import judge_ranks, judge_recording
     from traingen.reading.opening import open_run
     from traingen.reading.overview import Overview
     from traingen.reading.pace import measure_pace
@@ -52,6 +52,8 @@ def show_overview(path: Path, *, rank: int | None, as_json: bool, out: Path | No
     reader = open_run(path, rank=rank)
     overview = Overview(reader)
     findings = judge_recording(overview.watch(reader.records()))
+    if reader.fit is not None:
+        findings = judge_ranks(reader.fit.merger.disagreements) + findings  # errors come first
     pace = measure_pace(reader.outline.file)
     result = describe(overview, findings) | {"pace": None if pace is None else asdict(pace)}
     if out is not None:
@@ -60,7 +62,7 @@ def show_overview(path: Path, *, rank: int | None, as_json: bool, out: Path | No
         write_json(result)
     else:
         write_text(render_overview(overview, findings, pace))
-    if overview.updates == 0:
+    if result["exit_code"] == 2:
         write_remark(f"{reader.outline.file}: {say_empty(overview)}: nothing to judge.")
     return int(result["exit_code"])
 

@@ -275,22 +275,53 @@ CLOSURE = FindingKind(
     fix="Nothing; compare the first objective of an update with an original that logs it.",
     example="torch.optim.LBFGS(parameters, max_iter=4)",
 )
+RATE_MOVED = FindingKind(
+    id="TG-RECORD-RATE-MOVED",
+    severity="warning",
+    title="a resume that trains at other rates",
+    meaning=(
+        "Updates after the checkpoint were made again with another learning rate or another "
+        "hyper-parameter: the resumed attempt does not follow the schedule of the one that it "
+        "goes on from."
+    ),
+    fix=(
+        "If it is not meant, resume with the same optimizer and scheduler, and restore the state "
+        "of both; a horizon in a checkpoint overrides the one given to the constructor."
+    ),
+    example="LambdaLR(optimizer, lambda k: 0.9**k), resumed with lambda k: 0.1",
+)
 NOT_REPEATED = FindingKind(
     id="TG-RECORD-NOT-REPEATED",
     severity="info",
-    title="a resume that does not repeat what it supersedes",
+    title="a resume that does not repeat what was made before",
     meaning=(
-        "Updates after the checkpoint were made again with other values. Checkpoints hold neither "
-        "random generators nor the place in the data. A warning if batch or epoch moved: then "
-        "data are used twice or left out."
+        "Updates after the checkpoint were made again with other values. A checkpoint need hold "
+        "neither random generators nor the place in the data. Another order of an epoch that "
+        "began after the checkpoint is harmless. A warning if epoch or batch_idx moved, or if an "
+        "epoch that was under way at the checkpoint went on with other batches: unless they only "
+        "look different, as by augmentation, data of that epoch are used twice or left out."
     ),
-    fix="Resume at the end of an epoch, with a loader and generators that restore their state.",
+    fix="Resume at the end of an epoch, or with a loader and generators that restore their state.",
     example="fit --ckpt_path=last.ckpt in the middle of an epoch, with shuffle=True",
+)
+RANKS = FindingKind(
+    id="TG-RECORD-RANKS",
+    severity="error",
+    title="ranks that train different models",
+    meaning=(
+        "The ranks of one run had different rates, ticks, applied gradients or parameters in the "
+        "same update: each trains a model of its own, and only that of rank 0 is saved."
+    ),
+    fix=(
+        "Build optimizers and schedulers alike on every rank, step them at the same updates, and "
+        "let gradients be averaged: call the wrapped model, not the module within."
+    ),
+    example="torch.optim.SGD(parameters, lr=0.05 if self.global_rank == 0 else 0.3)",
 )
 
 KINDS = (
     NONFINITE, NONFINITE_LOSS, CLIP_LIMIT, CLIP_BEFORE_BACKWARD, CLIP_SCALED, EMA_NEVER,
     EMA_CADENCE, EMA_SKIPPED, EMA_DEVICE, AVERAGE_MOVED, NO_GRADIENT, NO_UPDATE, UNCOUNTED,
     OPTIMIZER_FOUND, PARTIAL_WINDOW, SKIPPED, SCALE_COLLAPSED, TICKED_ON_SKIPPED, REWOUND, SWAPPED,
-    REPLACED, GLOBAL_STEP, CLOSURE, NOT_REPEATED,
+    REPLACED, GLOBAL_STEP, CLOSURE, RATE_MOVED, NOT_REPEATED, RANKS,
 )  # fmt: skip

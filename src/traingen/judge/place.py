@@ -12,6 +12,7 @@ from traingen.records import (
     SchedulerIdentity,
     UpdateRecord,
 )
+from traingen.records.attempts import find_lineage
 
 
 @dataclass(slots=True)
@@ -22,11 +23,21 @@ class Place:
     missing: int = 0  # updates of all optimizers before the first line of this file
     global_step: int | None = None  # the loop's counter, as the last record that has it says
     step_before: int | None = None  # the same, before the update in question
-    run: RunRecord | None = None  # of this attempt
+    runs: list[RunRecord] = field(default_factory=list)  # of every attempt so far
     fresh: bool = True  # nothing of this training was done before this stretch
     over: bool = False  # the attempt came to an end of its own
     optimizers: dict[int, OptimizerIdentity] = field(default_factory=dict)  # as the run names them
     schedulers: dict[int, SchedulerIdentity] = field(default_factory=dict)
+
+    @property
+    def run(self) -> RunRecord | None:
+        """Of this attempt."""
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def lineage(self) -> tuple[RunRecord, ...]:
+        """The attempts that this one goes on from, itself last."""
+        return find_lineage(self.runs)
 
     @property
     def total(self) -> int:
@@ -47,7 +58,7 @@ class Place:
         self.optimizers = {one.index: one for one in run.optimizers}
         self.schedulers = {one.id: one for one in run.schedulers}
         self.missing = self.total if self.run is None else min(self.missing, self.total)
-        self.run = run
+        self.runs.append(run)
         self.over = False
 
     def restarted(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from traingen.compare.findings import Finding
@@ -23,13 +25,15 @@ _WATCHES = (
     WindowWatch, ScalerWatch, SchedulerWatch, CadenceWatch, SkippedStepsWatch, DeviceWatch,
     RepeatWatch, ClosureWatch,
 )  # fmt: skip
+_LEFT = 16  # attempts to which a later one can go back
 
 
 class RecordingJudge:
     """Judge a recording record by record, in the order of its file.
 
     It keeps counts, not records: its memory does not grow with the number of updates. What a later
-    attempt supersedes is taken back, exactly for the last 1000 occurrences of each finding.
+    attempt supersedes is taken back, exactly for the last 1000 occurrences of each finding. One
+    that goes back to an attempt before the last, within 16, takes up what was found of that.
 
     Example::
 
@@ -42,11 +46,8 @@ class RecordingJudge:
 
     def __init__(self) -> None:
         self._place = Place()
-        self._watches: list[Watch] = [watch(self._place) for watch in _WATCHES]
-        # most records are updates, and not every watch looks at those
-        self._see_update = [
-            watch.updated for watch in self._watches if type(watch).updated is not Watch.updated
-        ]
+        self._left: OrderedDict[int, list[Watch]] = OrderedDict()  # as they were, by attempt
+        self._take_up([watch(self._place) for watch in _WATCHES])
 
     def see(self, record: Record) -> None:
         """Take the next record in."""
@@ -68,11 +69,35 @@ class RecordingJudge:
         found = [finding for watch in self._watches for finding in watch.findings()]
         return sorted(found, key=lambda finding: _SEVERITIES.index(finding.severity))
 
+    def _take_up(self, watches: list[Watch]) -> None:
+        self._watches = watches
+        # most records are updates, and not every watch looks at those
+        self._see_update = [
+            watch.updated for watch in watches if type(watch).updated is not Watch.updated
+        ]
+
     def _see_run(self, run: RunRecord) -> None:
+        before = self._place.run
         self._place.began(run)
+        if before is not None:
+            self._leave(before.attempt)
         for watch in self._watches:
             watch.rewind(self._place.total)
             watch.began()
+
+    def _leave(self, attempt: int) -> None:
+        """Keep what was found in `attempt`, and take up what the new one goes on from."""
+        self._left[attempt] = self._copy(self._watches)
+        if len(self._left) > _LEFT:
+            self._left.popitem(last=False)
+        parents = [run.attempt for run in self._place.lineage[:-1]]
+        if parents and parents[-1] != attempt and parents[-1] in self._left:
+            self._take_up(self._copy(self._left[parents[-1]]))
+
+    def _copy(self, watches: list[Watch]) -> list[Watch]:
+        """With the same place, and the same watches of history."""
+        shared = [self._place, *(watch for watch in watches if watch.of_history)]
+        return copy.deepcopy(watches, {id(one): one for one in shared})
 
     def _see_event(self, event: EventRecord) -> None:
         self._place.happened(event)

@@ -46,6 +46,8 @@ class Watch:
     `place` has moved on to a record when it is told, so that it counts the update in question.
     """
 
+    of_history = False  # it judges all attempts, also those that a later one does not go on from
+
     def __init__(self, place: Place) -> None:
         self.place = place
         self._tallies: dict[tuple[str, int | None], Tally] = {}
