@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch as pl
@@ -18,9 +16,8 @@ from traingen.callbacks.begin_state import BeginState
 from traingen.callbacks.followed_schedulers import FollowedSchedulers
 from traingen.callbacks.lightning_run import is_a, optimizers_of
 from traingen.callbacks.loss_terms import hear_terms
-from traingen.callbacks.mirror import Mirror
+from traingen.callbacks.outlet import Outlet
 from traingen.callbacks.own_clip import watch_own_clip
-from traingen.callbacks.place import Place, resumed_place
 from traingen.callbacks.recorder_ear import RecorderEar
 from traingen.callbacks.run_line import describe_fit, observed_fields
 from traingen.callbacks.saved_weights import digest_saved, saved_weights
@@ -36,7 +33,6 @@ from traingen.observe.rng import GENERATORS
 from traingen.observe.torch_hooks import forget_unfinished_step
 from traingen.observe.update import NOT_SHOWN, UpdateObserver
 from traingen.records import RunRecord, Sink
-from traingen.records.guard import GuardedSink
 
 
 class StepRecorder(pl.Callback):
@@ -116,13 +112,8 @@ class StepRecorder(pl.Callback):
         }  # fmt: skip
         check_probes(probes)
         self._probes = tuple(probes)
-        self._given_sink: Sink | None = None
+        self._outlet = Outlet(self.settings)
         self._hears_terms = True
-        self._place = Place()
-        self._sink: Sink | None = None
-        self._guard: GuardedSink | None = None
-        self._reported: Exception | None = None  # the failure of a write that was told
-        self._mirror: Mirror | None = None
         self._remove: Remove | None = None
         self._schedulers: FollowedSchedulers | None = None
         self._steps: StepCount | None = None
@@ -139,7 +130,7 @@ class StepRecorder(pl.Callback):
         What `sink` raises passes through; the loss has the terms that `observer.term` is given.
         """
         recorder = cls(path=f"<{type(sink).__name__}>", rng=rng, mirror=mirror, times=False)
-        recorder._given_sink = sink
+        recorder._outlet = Outlet(recorder.settings, sink=sink)
         recorder._hears_terms = False
         return recorder
 
@@ -150,33 +141,22 @@ class StepRecorder(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint says of the recording: no update that its file does not hold."""
-        if self._guard is None:
-            return {}
-        # after the end too: a last checkpoint comes then
-        completed = (
-            self._place.updates if self.observer is None else self.observer.updates_by_optimizer
-        )
-        held = [self._guard.held.get(index, 0) for index in range(len(completed))]
-        return {
-            "run_id": self._place.run_id, "attempt": self._place.attempt,
-            "updates": held, "completed": list(completed),
-        }  # fmt: skip
+        if self.observer is not None:
+            return self._outlet.state(self.observer.updates_by_optimizer)
+        return self._outlet.state(self._outlet.place.updates)  # a last checkpoint comes at the end
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Note of which run the training is the next attempt."""
         if trainer.state.fn == "fit":
-            self._place = resumed_place(checkpoint, key=self.state_key, source=trainer.ckpt_path)
-            self._place.trainer = weakref.ref(trainer)
+            self._outlet.resume(trainer, checkpoint, key=self.state_key)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Notice if the model has evicted one of our callbacks."""
         if stage == "fit":
             notice_evicted(self, trainer, pl_module)
-            if not self._place.continues(trainer):
-                self._place, self._guard = Place(trainer=weakref.ref(trainer)), None
-            self._place.resumed = None
+            self._outlet.prepare(trainer)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the recording, or refuse to: nothing has been trained yet."""
@@ -187,27 +167,25 @@ class StepRecorder(pl.Callback):
             )
         late = trainer.strategy.restore_checkpoint_after_setup
         if not late:  # else neither whether a run is resumed is known yet, nor which
-            self._open(trainer)
+            self._outlet.open(rank=trainer.global_rank)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the `run` line, once the loader is made and a checkpoint restored, and listen."""
-        if self._sink is None:
-            self._open(trainer)
-        assert self._sink is not None
+        if not self._outlet.is_open:
+            self._outlet.open(rank=trainer.global_rank)
         state = BeginState(trainer, pl_module, self._probes)
         self._schedulers = FollowedSchedulers(trainer)
         self._renews_statistics = False
-        guard = self._guard
-        run = None if self._place.goes_on else self._run_line(trainer, state)
+        run = None if self._outlet.place.goes_on else self._run_line(trainer, state)
         self.observer = UpdateObserver(
             optimizers_of(trainer),
-            emit=self._sink.write,
+            emit=self._outlet.write,
             schedulers=self._schedulers.book,
             options=self._options(trainer, pl_module),
             read_state=state.read,
-            updates=self._place.updates,
+            updates=self._outlet.place.updates,
             clock=time.perf_counter,
-            emit_times=None if guard is None else guard.write_times,
+            emit_times=self._outlet.write_times,
         )
         self.observer.watch_scaler(getattr(trainer.precision_plugin, "scaler", None))
         self._steps = StepCount(counted_calls(trainer), automatic=pl_module.automatic_optimization)
@@ -283,9 +261,9 @@ class StepRecorder(pl.Callback):
         left_out = self._settle()
         if left_out or not pl_module.automatic_optimization:
             self.observer.leave_out()
-        if self._mirror is not None:  # at the step of this batch's own metrics, logged next
-            step = trainer.fit_loop.epoch_loop._batches_that_stepped
-            self._mirror.send(trainer.loggers, step=step)
+        # at the step of this batch's own metrics, which are logged next
+        step = trainer.fit_loop.epoch_loop._batches_that_stepped
+        self._outlet.send(trainer.loggers, step=step)
         self._report_failure(trainer)
         if self.observer is not None:
             self.observer.idle()
@@ -336,27 +314,13 @@ class StepRecorder(pl.Callback):
         """End: training raised, or was told to end."""
         told = isinstance(exception, KeyboardInterrupt) or is_a(exception, "SIGTERMException")
         self._close("interrupted" if told else "exception", message=repr(exception))
-        error = None if self._guard is None else self._guard.error
-        if error is not None and error is not self._reported:
-            self._reported = error
+        error = self._outlet.new_error()
+        if error is not None:
             _warn(f"traingen: the recording has failed as well. {error}")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close what a run that ended otherwise has left open."""
         self._close("stopped")
-
-    def _open(self, trainer: pl.Trainer) -> None:
-        if self._given_sink is None:
-            self._sink = self._guard = self._place.open(
-                Path(self.settings["path"]),
-                rank=trainer.global_rank,
-                overwrite=self.settings["overwrite"],
-                times=self.settings["times"],
-            )
-        else:
-            self._sink = self._given_sink
-        if self.settings["mirror"]:
-            self._sink = self._mirror = Mirror(self._sink)
 
     def _options(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Options:
         names = ("digest_batches", "digest_parameters", "layer_norms", "update_ratios")
@@ -372,20 +336,21 @@ class StepRecorder(pl.Callback):
 
     def _describe(self, trainer: pl.Trainer, state: BeginState, run: RunRecord | None) -> None:
         """Write the `run` line, or without one that another fit of this run begins."""
-        assert self.observer is not None and self._sink is not None
-        self._place.fits += 1
+        assert self.observer is not None
+        place = self._outlet.place
+        place.fits += 1
         if run is None:
             self._event(
                 trainer,
                 "segment",
-                fit=self._place.fits,
+                fit=place.fits,
                 max_epochs=trainer.max_epochs,
                 max_steps=trainer.max_steps,
                 optimizers=[class_path(one) for one in optimizers_of(trainer)],
                 schedulers=[class_path(c.scheduler) for c in trainer.lr_scheduler_configs],
             )
         else:
-            self._sink.write(run)
+            self._outlet.write(run)
         if state.averaging is not None:
             self.observer.event("averaging", state.averaging)
 
@@ -393,7 +358,7 @@ class StepRecorder(pl.Callback):
         assert self._schedulers is not None
         return describe_fit(
             trainer,
-            place=self._place,
+            place=self._outlet.place,
             schedulers=self._schedulers.book.identities(),
             observes=observed_fields(
                 self.settings,
@@ -421,10 +386,9 @@ class StepRecorder(pl.Callback):
 
     def _report_failure(self, trainer: pl.Trainer) -> None:
         """Raise what has kept a line from being written, or warn; the loop is whole here."""
-        error = None if self._guard is None else self._guard.error
-        if error is None or error is self._reported:
+        error = self._outlet.new_error()
+        if error is None:
             return
-        self._reported = error
         if self.settings["on_write_error"] == "raise":
             self._close("exception", message=str(error))
             raise error
@@ -436,16 +400,13 @@ class StepRecorder(pl.Callback):
         if self._remove is not None:
             self._remove()
         self._settle()
-        sink, observer = self._sink, self.observer
-        self._remove = self._sink = self._mirror = self.observer = None
-        if sink is None:
-            return
+        observer, self._remove, self.observer = self.observer, None, None
         try:
             if observer is not None:
-                self._place.updates = observer.updates_by_optimizer
+                self._outlet.place.updates = observer.updates_by_optimizer
                 observer.close(reason, message=message)
         finally:
-            sink.close()
+            self._outlet.close()
 
 
 def _warn(message: str) -> None:
