@@ -21,8 +21,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 WORLD = 2
+SAMPLES, BATCH = 24, 4  # of all ranks together
+BATCHES = SAMPLES // BATCH
 
 
 def on_ranks(work: Callable[..., Any], *args: Any, seconds: float = 120) -> list[Any]:
@@ -48,6 +51,23 @@ def on_ranks(work: Callable[..., Any], *args: Any, seconds: float = 120) -> list
         finally:
             for process in started:
                 process.join()
+
+
+def samples() -> TensorDataset:
+    """Three features and a target each, the same on every rank."""
+    drawn = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(5))
+    return TensorDataset(drawn[:, :3] * 2, drawn[:, 3:])
+
+
+def whole_loader() -> DataLoader[Any]:
+    """The batches of one process that trains alone."""
+    return DataLoader(samples(), batch_size=BATCH)
+
+
+def dealt_loader() -> DataLoader[Any]:
+    """This rank's part of each batch; left to itself Lightning would shuffle."""
+    dealt: DistributedSampler[Any] = DistributedSampler(samples(), shuffle=False)
+    return DataLoader(samples(), batch_size=BATCH // WORLD, sampler=dealt)
 
 
 def collectives() -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from traingen import StepRecorder
+from traingen.observe.rng import GENERATORS
 from traingen.records import Recording, read_recording
 
 BATCHES, BATCH = 5, 4  # per epoch; samples in each
@@ -90,6 +91,20 @@ def fit(
     trainer = make_trainer(callbacks, **options)
     trainer.fit(model or Small(), make_loader())
     return trainer
+
+
+def record_everything(path: str, **options: Any) -> StepRecorder:
+    """A recorder with all that can be asked for but probes."""
+    return StepRecorder(
+        path,
+        rng=GENERATORS,
+        mirror=True,
+        layer_norms=True,
+        update_ratios=True,
+        moment_norms=True,
+        digest_parameters=True,
+        **options,
+    )
 
 
 def record(

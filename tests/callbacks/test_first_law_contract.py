@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import traingen.callbacks
+from tests.callbacks.small import record_everything
 from tests.callbacks.trainings import KINDS, SHARED, Kind
 from tests.first_law import Training, assert_same_training, differing_names
 from tests.observe.listeners import hooks_on_torch
@@ -23,7 +24,6 @@ from tests.ranks import WORLD, on_ranks
 from traingen import CadenceGuard, StepRecorder
 from traingen.callbacks.attendance import Attendance
 from traingen.callbacks.guest import Guest, unwrap
-from traingen.observe.rng import GENERATORS
 from traingen.records import read_recording
 
 pytestmark = pytest.mark.filterwarnings(
@@ -44,19 +44,6 @@ class Probe:
         return float(getattr(weight, "_local_tensor", weight).detach().sum())
 
 
-def record_everything(path: str) -> StepRecorder:
-    return StepRecorder(
-        path,
-        rng=GENERATORS,
-        mirror=True,
-        layer_norms=True,
-        update_ratios=True,
-        moment_norms=True,
-        digest_parameters=True,
-        probes=[Probe()],
-    )
-
-
 def guard() -> CadenceGuard:
     return CadenceGuard(on_violation="warn")
 
@@ -67,9 +54,9 @@ def attend(callback: pl.Callback) -> list[pl.Callback]:
 
 SETS: dict[str, Make] = {
     "recorder": lambda path: [StepRecorder(path)],
-    "recorder of everything": lambda path: [record_everything(path)],
+    "recorder of everything": lambda path: [record_everything(path, probes=[Probe()])],
     "guard": lambda path: [guard()],
-    "both": lambda path: [guard(), record_everything(path)],
+    "both": lambda path: [guard(), record_everything(path, probes=[Probe()])],
     "guests": lambda path: [Guest(StepRecorder(path)), Guest(guard())],
     "attendance": lambda path: attend(StepRecorder(path)),
 }

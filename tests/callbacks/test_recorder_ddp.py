@@ -16,14 +16,21 @@ from lightning.pytorch import seed_everything
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
-from tests.callbacks.small import make_trainer, norm_of
+from tests.callbacks.small import make_trainer, norm_of, record_everything
 from tests.callbacks.trainings import Keeps
-from tests.ranks import WORLD, collectives, on_ranks
+from tests.ranks import (
+    BATCH,
+    BATCHES,
+    SAMPLES,
+    WORLD,
+    collectives,
+    dealt_loader,
+    on_ranks,
+    samples,
+    whole_loader,
+)
 from traingen import StepRecorder
-from traingen.observe.rng import GENERATORS
 from traingen.records import (
     MergedRecording,
     Recording,
@@ -33,8 +40,6 @@ from traingen.records import (
     read_recording,
 )
 
-SAMPLES, BATCH = 24, 4  # of all ranks together
-BATCHES = SAMPLES // BATCH
 INFINITE = 2  # the batch whose loss is infinite on rank 1, where that is asked for
 CLOSE = 1e-6  # relative: float32 sums in another order
 
@@ -115,21 +120,6 @@ class Asks(pl.Callback):
         dist.all_reduce(torch.zeros(1))
 
 
-def data() -> TensorDataset:
-    drawn = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(5))
-    return TensorDataset(drawn[:, :3] * 2, drawn[:, 3:])
-
-
-def whole_loader() -> DataLoader[Any]:
-    return DataLoader(data(), batch_size=BATCH)
-
-
-def rank_s_loader() -> DataLoader[Any]:
-    """This rank's part of each batch; left to itself Lightning would shuffle."""
-    dealt: DistributedSampler[Any] = DistributedSampler(data(), shuffle=False)
-    return DataLoader(data(), batch_size=BATCH // WORLD, sampler=dealt)
-
-
 def with_amp() -> Options:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     return {"plugins": [MixedPrecision("16-mixed", device="cpu", scaler=scaler)]}
@@ -173,18 +163,6 @@ class Outcome:
     collectives: int
 
 
-def record_everything(path: str) -> StepRecorder:
-    return StepRecorder(
-        path,
-        rng=GENERATORS,
-        mirror=True,
-        layer_norms=True,
-        update_ratios=True,
-        moment_norms=True,
-        digest_parameters=True,
-    )
-
-
 def train(case: Case, callbacks: list[pl.Callback], **options: Any) -> Outcome:
     before = collectives()
     seed_everything(7, verbose=False)
@@ -202,7 +180,7 @@ def train(case: Case, callbacks: list[pl.Callback], **options: Any) -> Outcome:
         },
     )
     resumed = {} if ckpt_path is None else {"ckpt_path": ckpt_path, "weights_only": False}
-    trainer.fit(model, rank_s_loader(), rank_s_loader(), **resumed)
+    trainer.fit(model, dealt_loader(), dealt_loader(), **resumed)
     weights = {name: p.detach().clone() for name, p in model.named_parameters()}
     return Outcome(weights=weights, collectives=collectives() - before)
 
@@ -320,7 +298,7 @@ def test_the_loss_is_this_rank_s_own(trained: Trained):
 def batch_of(rank: int, idx: int) -> tuple[Tensor, ...]:
     """A batch as the distributed sampler deals it out."""
     own = range(rank, SAMPLES, WORLD)[idx * BATCH // WORLD : (idx + 1) * BATCH // WORLD]
-    return data()[list(own)]
+    return samples()[list(own)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,11 +17,16 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
-from tests.callbacks.small import make_trainer
-from tests.ranks import WORLD, collectives, on_ranks
+from tests.callbacks.small import make_trainer, record_everything
+from tests.ranks import (
+    BATCHES,
+    WORLD,
+    collectives,
+    dealt_loader,
+    on_ranks,
+    whole_loader,
+)
 from traingen import StepRecorder
 from traingen.observe.forwarding import ObserverListener
 from traingen.observe.listening import listening
@@ -37,8 +42,6 @@ from traingen.records import (
 )
 from traingen.records.ranks import merge_updates
 
-SAMPLES, BATCH = 24, 4  # of all ranks together
-BATCHES = SAMPLES // BATCH
 CLOSE = 1e-6  # relative: float32 sums in another order
 HALF = 2e-2  # relative, where the model computes in bfloat16
 
@@ -55,20 +58,6 @@ class Net(nn.Sequential):
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         value: Tensor = (self(x).float() - y).square().mean()
         return value
-
-
-def samples() -> TensorDataset:
-    drawn = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(5))
-    return TensorDataset(drawn[:, :3] * 2, drawn[:, 3:])
-
-
-def whole_loader() -> DataLoader[Any]:
-    return DataLoader(samples(), batch_size=BATCH)
-
-
-def rank_s_loader() -> DataLoader[Any]:
-    dealt: DistributedSampler[Any] = DistributedSampler(samples(), shuffle=False)
-    return DataLoader(samples(), batch_size=BATCH // WORLD, sampler=dealt)
 
 
 def shard(net: nn.Module, **options: Any) -> None:
@@ -115,7 +104,7 @@ class Loop:
             options=Options(world_size=WORLD if sharded else 1),
         )
         with listening(Hears(observer)) if recorded else nullcontext():
-            for idx, (x, y) in enumerate(rank_s_loader() if sharded else whole_loader()):
+            for idx, (x, y) in enumerate(dealt_loader() if sharded else whole_loader()):
                 observer.begin(idx, epoch=0, batch_idx=idx, divisor=self.accumulate)
                 steps = (idx + 1) % self.accumulate == 0
                 for position, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
@@ -207,14 +196,8 @@ def train(options: dict[str, Any], callbacks: list[pl.Callback]) -> list[Tensor]
     options = {"max_epochs": 1, "strategy": strategy, "devices": WORLD, **options}
     ckpt_path = options.pop("ckpt_path", None)
     model = ShardedModule()
-    make_trainer(callbacks, **options).fit(model, rank_s_loader(), ckpt_path=ckpt_path)
+    make_trainer(callbacks, **options).fit(model, dealt_loader(), ckpt_path=ckpt_path)
     return [p.detach()._local_tensor.clone() for p in model.parameters()]
-
-
-def record_everything(path: str) -> StepRecorder:
-    return StepRecorder(
-        path, layer_norms=True, update_ratios=True, moment_norms=True, digest_parameters=True
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from traingen.compare.records import compare_updates
 from traingen.compare.resumes import TickBases
 from traingen.compare.runs import RunDifference, compare_runs
 from traingen.compare.sides import Side, SideReader
-from traingen.compare.summary import ModeResult, Summary
+from traingen.compare.summary import ModeResult, Summary, plain_place
 from traingen.compare.uncompared import Uncompareds
-from traingen.compare.verdict import EXIT_CODES, describe_mode, plain_finding, plain_place
+from traingen.compare.verdict import EXIT_CODES, describe_mode, plain_finding
 from traingen.compare.visibility import (
     OF_A_RANK,
     explain_hidden,

@@ -183,14 +183,23 @@ class Summary:
         return "pass", None
 
 
-def plain_difference(difference: Difference | None) -> dict[str, Any] | None:
-    """A difference as JSON values."""
+def plain_place(difference: Difference | None) -> dict[str, Any] | None:
+    """Where a difference is, as JSON values."""
     if difference is None:
         return None
     return {
         "update": difference.update,
         "quantity": difference.quantity,
         "path": difference.path,
+    }
+
+
+def plain_difference(difference: Difference | None) -> dict[str, Any] | None:
+    """All of a difference as JSON values."""
+    place = plain_place(difference)
+    if difference is None or place is None:
+        return None
+    return place | {
         "original": difference.original,
         "package": difference.package,
         "absolute": difference.absolute,

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from traingen.compare.causes import EXCUSED, LENGTH, explain_difference
-from traingen.compare.differences import Difference
 from traingen.compare.findings import Finding
 from traingen.compare.gates import CLIP_NORM_RTOL
 from traingen.compare.summary import ModeResult, plain_difference
@@ -25,17 +24,6 @@ def explain_mode(mode: ModeResult) -> list[Finding]:
     if mode.excused_trained:
         findings.append(_excused(mode))
     return findings
-
-
-def plain_place(difference: Difference | None) -> dict[str, Any] | None:
-    """Where a difference is, as every command's JSON says it."""
-    if difference is None:
-        return None
-    return {
-        "update": difference.update,
-        "quantity": difference.quantity,
-        "path": difference.path,
-    }
 
 
 def plain_finding(finding: Finding) -> dict[str, str]:

@@ -8,13 +8,12 @@ from typing import Any
 
 from traingen.compare.causes import EXCUSED
 from traingen.compare.findings import Finding
-from traingen.compare.summary import ModeResult
+from traingen.compare.summary import ModeResult, plain_place
 from traingen.compare.verdict import (
     EXIT_CODES,
     describe_mode,
     explain_mode,
     plain_finding,
-    plain_place,
 )
 from traingen.records import plain_json
 

@@ -9,8 +9,13 @@ from traingen.compare.order import causal_rank
 from traingen.compare.recordings import RecordingsResult
 from traingen.compare.runs import RunDifference
 from traingen.compare.sides import Side
-from traingen.compare.summary import LOSS_DEPARTURE
-from traingen.report.layout import render_finding, render_gates, wrap, wrap_each
+from traingen.report.layout import (
+    render_finding,
+    render_gates,
+    tell_departure,
+    wrap,
+    wrap_each,
+)
 
 MOST_RUN_DIFFERENCES = 12  # shown; `--json` has them all
 
@@ -68,13 +73,7 @@ def _numbers(result: RecordingsResult) -> Iterator[str]:
         "updates         ",
         f"{mode.updates} compared, {mode.equal_updates} equal in every compared value",
     )
-    if mode.loss_departure is not None:
-        update, size = mode.loss_departure
-        text = f"first over {LOSS_DEPARTURE:g} at update {update} ({size:.3g})"
-    elif mode.largest_loss_relative is None:
-        text = "not compared"
-    else:
-        text = f"never over {LOSS_DEPARTURE:g}, at most {mode.largest_loss_relative:.3g}"
+    text = tell_departure(mode)
     yield from wrap("loss            ", f"relative difference {text}")
     earliest = mode.earliest_difference
     if earliest is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from traingen.compare.findings import Finding
 from traingen.compare.gates import CLIP_NORM_RTOL, Gates
+from traingen.compare.summary import LOSS_DEPARTURE, ModeResult
 
 WIDTH = 80
 LABEL = 16  # columns for the label of a line
@@ -42,6 +43,16 @@ def render_gates(gates: Gates, allowed: Iterable[str]) -> list[str]:
             f"{names} rtol={CLIP_NORM_RTOL:g} where one side alone has its clip's own norm"
         )
     return wrap("gates           ", "; ".join([*limits, "all else exact"]))
+
+
+def tell_departure(mode: ModeResult) -> str:
+    """Where the relative difference of the losses departs, as the protocol asks."""
+    if mode.loss_departure is not None:
+        update, size = mode.loss_departure
+        return f"first over {LOSS_DEPARTURE:g} at update {update} ({size:.3g})"
+    if mode.largest_loss_relative is None:
+        return "not compared"
+    return f"never over {LOSS_DEPARTURE:g}, at most {mode.largest_loss_relative:.3g}"
 
 
 def shorten(line: str) -> str:

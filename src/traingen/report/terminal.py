@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from traingen.compare.gates import Gates
-from traingen.compare.summary import LOSS_DEPARTURE, ModeResult
+from traingen.compare.summary import ModeResult
 from traingen.lockstep.result import LockstepResult
-from traingen.report.layout import render_finding, render_gates, shorten, wrap, wrap_each
+from traingen.report.layout import (
+    render_finding,
+    render_gates,
+    shorten,
+    tell_departure,
+    wrap,
+    wrap_each,
+)
 
 
 def render_lockstep(
@@ -62,13 +69,7 @@ def _losses(result: LockstepResult) -> Iterator[str]:
     """Where the loss departs, as the protocol asks; a fault need not move the loss at all."""
     yield ""
     for mode in result.modes.values():
-        if mode.loss_departure is not None:
-            update, size = mode.loss_departure
-            text = f"first over {LOSS_DEPARTURE:g} at update {update} ({size:.3g})"
-        elif mode.largest_loss_relative is None:
-            text = "not compared"
-        else:
-            text = f"never over {LOSS_DEPARTURE:g}, at most {mode.largest_loss_relative:.3g}"
+        text = tell_departure(mode)
         earliest = mode.earliest_difference
         if earliest is not None:
             text += f"; first bit that differed: update {earliest.update}, {earliest.path}"
