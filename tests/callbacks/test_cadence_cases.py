@@ -596,6 +596,27 @@ def test_a_checkpoint_with_another_number_of_schedulers_is_an_error(tmp_path):
     assert done.errors == ["TG-SCHED-CHECKPOINT"]
 
 
+def several(number: int) -> Any:
+    """So many schedulers of one optimizer."""
+    return lambda m, o: ([o], [by_step(ExponentialLR(o, 0.9)) for _ in range(number)])
+
+
+@pytest.mark.parametrize(("saved", "now"), [(2, 1), (1, 2), (3, 2)])
+def test_a_checkpoint_with_more_or_fewer_schedulers_is_an_error(tmp_path, saved, now):
+    saver = ModelCheckpoint(dirpath=tmp_path, every_n_epochs=1)
+    train(several(saved), callbacks=[saver], enable_checkpointing=True, max_epochs=1)
+    done = train(several(now), ckpt_path=saver.best_model_path, max_epochs=3)
+    assert "TG-SCHED-CHECKPOINT" in done.errors
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_checkpoint_with_as_many_schedulers_is_silent(tmp_path, number):
+    saver = ModelCheckpoint(dirpath=tmp_path, every_n_epochs=1)
+    train(several(number), callbacks=[saver], enable_checkpointing=True, max_epochs=1)
+    done = train(several(number), ckpt_path=saver.best_model_path, max_epochs=3)
+    assert "TG-SCHED-CHECKPOINT" not in done.ids
+
+
 # ---- Lightning#20436: "interval step does not work", and it does ---------------------------------
 
 

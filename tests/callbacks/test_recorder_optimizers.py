@@ -95,6 +95,96 @@ def test_each_optimizer_has_the_objective_and_the_norm_of_a_plain_loop(tmp_path,
     assert done.found == {"GLOBAL-STEP": "info"}
 
 
+class Logs(Gan):
+    """Logs each loss before its own step; the generator may step after several batches."""
+
+    def __init__(self, *, accumulate: int = 1) -> None:
+        super().__init__()
+        self.accumulate = accumulate
+        self.logged: tuple[list[float], list[float]] = [], []
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        generator, discriminator = self.optimizers()
+        loss = self.discriminator_losses(batch)[0]
+        self.note("d_loss", loss, 1)
+        discriminator.zero_grad()
+        self.manual_backward(loss)
+        discriminator.step()
+        loss = self.generator_loss(batch)
+        self.note("g_loss", loss, 0)
+        if batch_idx % self.accumulate == 0:
+            generator.zero_grad()
+        self.manual_backward(loss)
+        if (batch_idx + 1) % self.accumulate == 0:
+            generator.step()
+
+    def note(self, name: str, loss: torch.Tensor, optimizer: int) -> None:
+        self.log(name, loss)
+        self.logged[optimizer].append(loss.item())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_term_goes_to_the_first_step_that_follows_it_in_its_batch(tmp_path, accumulate):
+    model = Logs(accumulate=accumulate)
+    done = train(tmp_path, model, limit_train_batches=4)
+    generator, discriminator = model.logged
+    assert [u.loss_terms for u in done.of(1)] == [{"d_loss": one} for one in discriminator]
+    windows = [generator[k : k + accumulate] for k in range(0, 4, accumulate)]
+    assert [u.loss_terms for u in done.of(0)] == [
+        {"g_loss": pytest.approx(sum(own) / len(own), rel=1e-12)} for own in windows
+    ]
+
+
+class Twice(Manual):
+    """Two steps of one optimizer on each batch, with a term before each."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        for name in ("one", "other"):
+            loss = self.loss(batch)
+            self.log(name, loss)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+
+
+def test_each_of_two_steps_on_a_batch_has_its_own_terms_and_the_place_of_the_batch(tmp_path):
+    done = train(tmp_path, Twice(), max_epochs=2)
+    assert [list(u.loss_terms) for u in done.updates] == [["one"], ["other"]] * 2 * BATCHES
+    assert [next(iter(u.loss_terms.values())) for u in done.updates] == [
+        u.objective for u in done.updates
+    ]
+    assert [(u.epoch, u.batch_idx, u.total_batch_idx) for u in done.updates] == [
+        (epoch, batch, epoch * BATCHES + batch)
+        for epoch in range(2)
+        for batch in range(BATCHES)
+        for _ in range(2)
+    ]
+    assert [u.micro_batches for u in done.updates] == [1, 0] * 2 * BATCHES
+    stepped = [u.batches_that_stepped for u in done.updates]
+    assert stepped[::2] == stepped[1::2]
+    assert None not in stepped
+
+
+class AfterTheEpoch(Manual):
+    """Steps once more when an epoch has ended, on the gradients that still stand."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(self.loss(batch))
+        optimizer.step()
+
+    def on_train_epoch_end(self) -> None:
+        self.optimizers().step()
+
+
+def test_a_step_on_no_batch_has_no_place(tmp_path):
+    done = train(tmp_path, AfterTheEpoch())
+    assert [u.batch_idx for u in done.updates] == [*range(BATCHES), None]
+    assert [u.micro_batches for u in done.updates] == [1] * BATCHES + [0]
+
+
 class Scheduled(Gan):
     """The second optimizer's rate falls after each of its updates, the first's stays."""
 

@@ -8,7 +8,12 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from lightning.pytorch.callbacks import OnExceptionCheckpoint
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    LearningRateFinder,
+    OnExceptionCheckpoint,
+)
+from torch.utils.data import DataLoader
 
 from tests.callbacks.lasting import (
     Critic,
@@ -20,7 +25,7 @@ from tests.callbacks.lasting import (
     recorder,
     train,
 )
-from tests.callbacks.small import BATCHES, Small, make_trainer
+from tests.callbacks.small import BATCH, BATCHES, Small, make_loader, make_trainer
 from traingen import StepRecorder
 from traingen.callbacks.guest import Guest
 from traingen.callbacks.place import resumed_place
@@ -122,7 +127,7 @@ def test_a_loader_that_does_not_go_on_is_seen_in_the_updates_that_are_made_again
     trainer = make_trainer([recorder(path)])
     trainer.fit(Small(), Forgets(), ckpt_path=checkpoint, weights_only=True)
     found = [finding.id for finding in judge_recording(iter_records(path))]
-    assert found == ["TG-RECORD-NOT-REPEATED"]
+    assert found == ["TG-RECORD-DATA-PLACE", "TG-RECORD-NOT-REPEATED"]
 
 
 @pytest.mark.parametrize("save", [2, 3, BATCHES, 6])  # the first inside, the second at a window
@@ -293,15 +298,79 @@ def test_two_recorders_each_go_on_with_their_own_run(tmp_path: Path) -> None:
 
 
 def test_of_several_recorders_none_is_guessed(tmp_path: Path) -> None:
-    state = {"run_id": "a", "attempt": 1, "updates": [3], "completed": [3]}
+    state = {
+        "run_id": "a", "attempt": 1, "attempt_id": "c", "updates": [3], "completed": [3],
+    }  # fmt: skip
     both = {"callbacks": {f"StepRecorder{{'path': '{name}'}}": state for name in "ab"}}
-    place = resumed_place(both, key="StepRecorder{'path': 'c'}", source=None)
-    assert (place.attempt, place.updates) == (1, [])
-    place = resumed_place(both, key="StepRecorder{'path': 'b'}", source=None)
-    assert (place.attempt, place.updates) == (2, [3])
+    place = functools.partial(resumed_place, source=None, path=tmp_path / "c")
+    found = place(both, key="StepRecorder{'path': 'c'}")
+    assert (found.attempt, found.updates) == (1, [])
+    found = place(both, key="StepRecorder{'path': 'b'}")
+    assert (found.attempt, found.updates) == (2, [3])
     both["callbacks"] = {f"Guest({name})": state for name, state in both["callbacks"].items()}
-    place = resumed_place(both, key="StepRecorder{'path': 'b'}", source=None)
-    assert (place.attempt, place.updates) == (2, [3])
+    found = place(both, key="StepRecorder{'path': 'b'}")
+    assert (found.attempt, found.updates) == (2, [3])
+
+
+def test_of_several_recorders_whose_paths_are_spelled_otherwise_each_knows_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train(recorder(Path("a")), recorder(Path("b")), Saves(tmp_path, 3))
+    train(*(recorder(tmp_path / name) for name in "ba"), resume=tmp_path / "3.ckpt")
+    for name in "ab":
+        recording = read_recording(tmp_path / name)
+        assert [run.attempt for run in recording.runs] == [1, 2]
+        assert recording.missing == ()
+
+
+@pytest.mark.parametrize("finder_first", [True, False])
+@pytest.mark.parametrize("finder", [LearningRateFinder, BatchSizeFinder])
+def test_what_a_finder_saves_and_loads_is_no_checkpoint_of_the_run(
+    tmp_path: Path, finder: Any, finder_first: bool
+) -> None:
+    """It tries rates or sizes before the training, and loads what it had saved before."""
+
+    def fit_with_finder(checkpoint: Path | None) -> Recording:
+        options = {"num_training_steps": 4} if finder is LearningRateFinder else {"max_trials": 1}
+        callbacks = [finder(**options), recorder(tmp_path / "run")]
+        model = Small()
+        model.lr, model.batch_size = 0.1, BATCH
+        data = make_loader().dataset
+        model.train_dataloader = lambda: DataLoader(data, batch_size=model.batch_size)
+        trainer = make_trainer(
+            [*(callbacks if finder_first else callbacks[::-1]), Saves(tmp_path, 3)],
+            max_epochs=2,
+            default_root_dir=tmp_path,
+        )
+        trainer.fit(model, ckpt_path=checkpoint)
+        return read_recording(tmp_path / "run")
+
+    fresh = fit_with_finder(None)
+    assert [run.resumed for run in fresh.runs] == [None]
+    saved = [event.update for event in fresh.events if event.event == "checkpoint"]
+    resumed = fit_with_finder(tmp_path / "3.ckpt")
+    assert [run.attempt for run in resumed.runs] == [1, 2]
+    assert resumed.runs[1].resumed is not None and resumed.runs[1].resumed.updates == saved
+    numbers = [update.update for update in resumed.updates]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > saved[0]
+
+
+@pytest.mark.parametrize(("main", "more"), [(6, 2), (3, 4)])
+def test_an_attempt_that_another_file_numbers_alike_is_not_mistaken(
+    tmp_path: Path, main: int, more: int
+) -> None:
+    run, side = tmp_path / "run", tmp_path / "side"
+    train(recorder(run), Saves(tmp_path, main))
+    checkpoint = tmp_path / f"{main}.ckpt"
+    train(recorder(side), Saves(side, more), resume=checkpoint)
+    train(recorder(run), resume=checkpoint)  # attempt 2, in both
+    train(recorder(run), resume=side / f"{more}.ckpt")
+    aside = main + more
+    recording = read_recording(tmp_path / "run")
+    assert [run.attempt for run in recording.runs] == [1, 2, 3]
+    assert recording.missing == (MissingUpdates(optimizer=0, first=1, last=aside),)
+    assert [u.update for u in recording.updates] == list(range(aside + 1, UPDATES + 1))
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])
@@ -377,9 +446,11 @@ def test_a_run_that_is_still_recorded_cannot_be_resumed(tmp_path: Path) -> None:
 
 def test_a_checkpoint_says_which_run_and_how_many_updates(tmp_path: Path) -> None:
     train(recorder(tmp_path / "run"), Saves(tmp_path, 3))
+    run = read_recording(tmp_path / "run").run
     assert state_of(tmp_path / "3.ckpt") == {
-        "run_id": read_recording(tmp_path / "run").run.run_id,
+        "run_id": run.run_id,
         "attempt": 1,
+        "attempt_id": run.attempt_id,
         "updates": [3],
         "completed": [3],
     }

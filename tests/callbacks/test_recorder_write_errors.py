@@ -34,7 +34,7 @@ from traingen.records import (
     UpdateRecord,
     read_recording,
 )
-from traingen.records.times import StepTime, TimesSink
+from traingen.records.times import StepTime, TimesSink, iter_times
 
 UPDATES = 2 * BATCHES
 
@@ -279,7 +279,8 @@ def test_an_exception_of_the_training_is_not_hidden_by_one_of_the_recording(tmp_
         train(recorder(path), model=Breaks())
 
 
-def test_times_that_cannot_be_written_are_reported_as_well(tmp_path, monkeypatch):
+@pytest.mark.parametrize("policy", ["raise", "warn"])
+def test_times_that_cannot_be_written_are_told_and_updates_go_on(tmp_path, monkeypatch, policy):
     write = TimesSink.write
 
     def fails(self: TimesSink, time: StepTime) -> None:
@@ -288,9 +289,22 @@ def test_times_that_cannot_be_written_are_reported_as_well(tmp_path, monkeypatch
         write(self, time)
 
     monkeypatch.setattr(TimesSink, "write", fails)
-    with pytest.raises(RecordingError, match=r"times\.jsonl: cannot be written"):
-        train(recorder(tmp_path / "run"))
-    assert len(read_recording(tmp_path / "run").updates) == 3
+    with pytest.warns(
+        UserWarning, match=r"times are no longer kept.*times\.jsonl: cannot be"
+    ) as told:
+        train(recorder(tmp_path / "run", on_write_error=policy))
+    assert sum("times are no longer kept" in str(one.message) for one in told) == 1
+    recording = read_recording(tmp_path / "run")
+    assert len(recording.updates) == UPDATES
+    assert recording.end is not None and recording.end.reason == "finished"
+    assert [time.update for time in iter_times(tmp_path / "run")] == [1, 2]
+
+
+def test_a_file_of_times_that_vanishes_takes_no_update_with_it(tmp_path):
+    path = tmp_path / "run"
+    with pytest.warns(UserWarning, match=r"times\.jsonl: .*was removed"):
+        train(recorder(path), Does(3, (path / "times.jsonl").unlink))
+    assert len(read_recording(path).updates) == UPDATES
 
 
 # What is known of the run afterwards ----------------------------------------------------------

@@ -212,7 +212,7 @@ def test_ranks_are_shown_merged_with_the_spread_between_them(ranks, capsys):
         "norm, 2 ranks, cpu",
         "loss first 3, last 3; least 3 at 1; most 4 at 3",
         "by rank mean loss 2 on rank 0; 4.5 on rank 1; 4 apart at most, at 3",
-        "ranks lr disagrees in 1 updates, first 3: [0.001] on rank 0; [0.5] on rank 1",
+        "ranks lr differs in 1 updates, first 3: [0.001] on rank 0; [0.5] on rank 1",
     ):
         assert part in text
 

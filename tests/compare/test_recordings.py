@@ -426,7 +426,7 @@ def test_ranks_that_do_not_fit_together_are_told(compare_ranks):
     assert compare_ranks(poor, [TRAINING]).verdict == "inconclusive"
     assert compare_ranks(poor, poor).verdict == "pass"
     assert result.mode.notes == (
-        "ranks of package: lr disagrees in 1 updates, first 2: [0.001] on rank 0; [0.5] on rank 1",
+        "ranks of package: lr differs in 1 updates, first 2: [0.001] on rank 0; [0.5] on rank 1",
     )
     assert result.to_json()["package"]["ranks"]["disagreements"][0]["field"] == "lr"
     assert result.to_json()["original"]["ranks"]["merged"] == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.records.samples import make_end, make_event, make_run, make_update
+from tests.records.samples import make_end, make_event, make_resumed, make_run, make_update
 from traingen.compare.findings import Finding
 from traingen.judge import judge_recording
 from traingen.records import (
@@ -13,7 +13,6 @@ from traingen.records import (
     EventRecord,
     OptimizerIdentity,
     Record,
-    ResumeFacts,
     RunRecord,
     SchedulerIdentity,
     SchedulerState,
@@ -43,10 +42,7 @@ def resumed(
 
     It was made in the attempt `before`; if none is given, in the one before this.
     """
-    facts = ResumeFacts(
-        attempt=attempt - 1 if before is None else before,
-        updates=list(updates), global_step=sum(updates), epoch=0, checkpoint="last.ckpt",
-    )  # fmt: skip
+    facts = make_resumed(*updates, attempt=attempt - 1 if before is None else before)
     return run(attempt=attempt, resumed=facts, optimizers=len(updates), **changes)
 
 

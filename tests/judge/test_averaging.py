@@ -188,7 +188,21 @@ def test_what_a_resume_supersedes_is_taken_back():
     right = [announced(every=10), *averaging(30, first=31, averaged=3, every=10)]
     start = [run(), announced(every=10), *averaging(30, every=10)]
     assert CADENCE in judge(start, wrong)
-    assert judge(start, wrong, resumed(30, attempt=3), right, end()).keys() == set()
+    found = judge(start, wrong, resumed(30, attempt=3), right, end())
+    assert found.keys() == {"TG-RECORD-NOT-REPEATED"}  # other averages than before
     assert CADENCE in judge(
         start, wrong, resumed(50, attempt=3), averaging(9, first=51, averaged=23)
     )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("completed", [12, 20])
+def test_an_average_that_never_was_is_counted_up_to_the_checkpoint(completed, ended):
+    start = [run(), announced(), *averaging(30, every=0)]
+    start += [end()] if ended else []
+    assert "in 29 counted steps (29 updates)" in judge(start)[NEVER].measured
+    on = [resumed(completed), announced(), *averaging(9, first=completed + 1)]
+    found = judge(start, on)[NEVER].measured
+    assert f"in {completed} counted steps ({completed} updates)" in found
+    found = judge(start, resumed(1), announced(), averaging(9, first=2))
+    assert found.keys() == {"TG-RECORD-NOT-REPEATED"}

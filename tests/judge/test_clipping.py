@@ -11,7 +11,10 @@ VALUE = {"value": 0.01, "algorithm": "value"}
 
 
 def clipped(number: int, before: float, after: float, **changes):
-    fields = {"grad_norm": before, "grad_norm_clipped": after, "clipped": after != before}
+    fields = {
+        "grad_norm": before, "grad_norm_clipped": after, "clipped": after != before,
+        "clip_coefficient": after / before,
+    }  # fmt: skip
     return update(number, **(fields | changes))
 
 
@@ -32,6 +35,18 @@ def test_a_norm_beyond_the_declared_limit_is_an_error(after, how):
 @pytest.mark.parametrize("after", [0.9999, 1.0, 1.0009])
 def test_a_norm_within_the_limit_is_silent_however_large_it_was_before(after):
     assert judged(run(clipping=NORM), [clipped(n, 1e6, after) for n in (1, 2)], end()) == {}
+
+
+@pytest.mark.parametrize("after", [1.414, 9.0])
+def test_a_clip_of_each_parameter_by_itself_is_told_and_no_error(after):
+    in_parts = [clipped(n, 10.0, after, clip_coefficient=None) for n in (1, 2)]
+    finding = judged(run(clipping=NORM), in_parts, end())["TG-RECORD-CLIP-LIMIT"]
+    assert finding.severity == "info"
+    told = f"update 1: the gradient norm is {after:g} after clipping in parts or by another norm, "
+    assert finding.measured.startswith(told)
+    whole = clipped(3, 10.0, 10.0, clip_coefficient=None)  # not clipped at all
+    finding = judged(run(clipping=NORM), in_parts, whole, end())["TG-RECORD-CLIP-LIMIT"]
+    assert (finding.severity, finding.measured[:9]) == ("error", "update 3:")
 
 
 def test_no_limit_is_held_against_a_run_that_declares_none():

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.judge.recordings import end, event, judged, resumed, run, skip, update, updates
+from tests.records.samples import make_resumed
 from traingen.judge import judge_recording
 from traingen.records import ClosureFacts, ShardFacts
 
@@ -73,8 +74,8 @@ def test_one_of_two_optimizers_that_never_had_a_gradient_is_named(idle):
     finding = judged(run(optimizers=2), both, end())["TG-RECORD-NO-GRADIENT"]
     assert finding.severity == "error"
     assert finding.measured == (
-        f"update 1 of optimizer {idle} had no gradient and no backward before it; 4 of 8 updates "
-        f"are such; optimizer {idle} never had one"
+        f"update 1 of optimizer {idle} had no gradient: no backward, or none that was not cleared "
+        f"again; 4 of 8 updates are such; optimizer {idle} never had one"
     )
 
 
@@ -138,6 +139,36 @@ def test_a_training_that_made_no_update_at_all_is_an_error(steps, reason):
     assert finding.measured.endswith(" had no update, and none was ever made")
 
 
+def saved_at(step: int, *completed: int):
+    """The run line of a resume from a checkpoint at this `global_step`."""
+    facts = make_resumed(*completed or (0,), global_step=step)
+    return run(attempt=2, resumed=facts, optimizers=len(completed) or 1)
+
+
+@pytest.mark.parametrize(("step", "left"), [(4, 4), (9, 4), (3, 0), (0, 0)])
+def test_steps_that_were_counted_after_the_checkpoint_do_not_stand(step, left):
+    without = event("counted_without_update", count=4, global_step=4)
+    found = judged(run(), without, saved_at(step), updates(1, 3), end())
+    told = [f"{left} counted steps had no update, first before the first update"]
+    assert [one.measured for one in found.values()] == (told if left else [])
+
+
+@pytest.mark.parametrize(("completed", "told"), [((3, 3), (5, 2, 3)), ((4, 4), (7, 3, 4))])
+def test_a_global_step_is_that_of_what_stands(completed, told):
+    """Attempt 2 goes on with one optimizer."""
+    made = sum(completed)
+    facts = make_resumed(*completed)
+    on = [update(n, global_step=made + n - completed[0]) for n in range(completed[0] + 1, 15)]
+    found = judged(run(optimizers=2), alternating(9), run(attempt=2, resumed=facts), on, end())
+    found.pop("TG-RECORD-NOT-REPEATED", None)
+    assert [one.measured for one in found.values()] == [
+        f"global_step rose by {told[0]} over {told[1]} of optimizer 0 and {told[2]} of optimizer 1"
+    ]
+    none = run(attempt=2, resumed=make_resumed(1, 1))
+    alone = [update(n, global_step=n + 1) for n in range(2, 9)]
+    assert "TG-RECORD-GLOBAL-STEP" not in judged(run(optimizers=2), alternating(9), none, alone)
+
+
 @pytest.mark.parametrize(
     "after",
     [
@@ -147,8 +178,8 @@ def test_a_training_that_made_no_update_at_all_is_an_error(steps, reason):
         [update(1), end()],
         [end(), event("segment", fit=2, global_step=4), update(1), end()],
         [end(), event("segment", fit=2, global_step=4)],
-        [end(), resumed(0), update(1), end()],
-        [end(), resumed(0)],
+        [end(), saved_at(4), update(1), end()],
+        [end(), saved_at(4)],
     ],
     ids=[
         "runs",
@@ -321,6 +352,19 @@ def test_evaluations_of_a_closure_are_told(evaluations, most):
         f"update 1: {evaluations[0]} evaluations of its closure; 2 of 2 updates took several, at "
         f"most {most}"
     )
+
+
+@pytest.mark.parametrize(("completed", "told"), [(1, None), (2, "1 of 6"), (3, "2 of 6")])
+def test_evaluations_that_a_resume_supersedes_are_taken_back(completed, told):
+    lost = [
+        update(n, closure=ClosureFacts(evaluations=k, first_objective=2.0, last_objective=1.0))
+        for n, k in enumerate([1, 3, 4, 9], start=1)
+    ]
+    found = judged(run(), lost, resumed(completed), updates(completed + 1, 6), end())
+    most = completed + 1
+    assert [one.measured for one in found.values()] == ([] if told is None else [
+        f"update 2: 3 evaluations of its closure; {told} updates took several, at most {most}"
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize(

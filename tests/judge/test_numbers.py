@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.judge.recordings import end, event, judged, run, update, updates
+from tests.judge.recordings import end, event, judged, resumed, run, update, updates
 from traingen.judge import judge_recording
 from traingen.records import ShardFacts
 
@@ -52,6 +52,17 @@ def test_a_loss_that_is_nan_where_no_norm_is_known_is_an_error():
     assert found["TG-RECORD-NONFINITE"].severity == "error"
 
 
+@pytest.mark.parametrize("loss", [NAN, INF])
+def test_gradients_that_a_guard_cleared_before_the_step_harm_nothing(loss):
+    cleared = {"objective": None, "grad_norm": None, "grad_norm_clipped": None}
+    found = judged(run(), updates(1, 3), update(4, loss=loss, **cleared), end())
+    assert {id: one.severity for id, one in found.items()} == {
+        "TG-RECORD-NONFINITE-LOSS": "warning", "TG-RECORD-NO-GRADIENT": "warning",
+    }  # fmt: skip
+    unseen = run(observes=["loss"])
+    assert list(judged(unseen, update(4, loss=loss, **cleared))) == ["TG-RECORD-NONFINITE"]
+
+
 @pytest.mark.parametrize(("share", "ids"), [(NAN, ["TG-RECORD-NONFINITE"]), (4.0, [])])
 def test_shards_are_judged_by_their_share(share, ids):
     shard = ShardFacts(grad_norm_squared=4.0, grad_norm_clipped_squared=share)
@@ -83,3 +94,29 @@ def test_a_step_that_a_scaler_skipped_is_no_update_with_nan():
     skipped = event("skipped_step", optimizer=0, amp_scale=65536.0, amp_scale_after=32768.0)
     found = judged(run(), update(1), skipped, updates(2, 3), end())
     assert "TG-RECORD-NONFINITE" not in found
+
+
+@pytest.mark.parametrize(("completed", "seen"), [(100, 10), (7, 103)])
+def test_only_updates_that_this_file_holds_are_counted(completed, seen):
+    later = updates(completed + 1, 109)
+    broken = update(110, grad_norm=NAN, grad_norm_clipped=NAN)
+    found = judged(resumed(completed), later, broken, end())
+    assert found["TG-RECORD-NONFINITE"].measured.endswith(f"; 1 of {seen} updates are such")
+
+
+def test_updates_that_the_file_lacks_in_its_midst_are_not_counted():
+    """The first attempt was killed before it had written the last ones; another was elsewhere."""
+    broken = update(12, grad_norm=NAN, grad_norm_clipped=NAN)
+    for before, seen in ((1, 10), (2, 2)):
+        later = resumed(10, attempt=3, before=before)
+        found = judged(run(), updates(1, 8), later, update(11), broken, end())
+        assert found["TG-RECORD-NONFINITE"].measured.endswith(f"; 1 of {seen} updates are such")
+
+
+def test_what_was_found_beside_an_attempt_that_is_not_in_the_file_does_not_stand():
+    lost = [run(), update(1, grad_norm=NAN, grad_norm_clipped=NAN), *updates(2, 8)]
+    on = updates(11, 12)
+    assert judged(lost, resumed(10, attempt=3, before=2), on, end()) == {}
+    assert judged(lost, resumed(10, attempt=3, before=1), on, end()).keys() == {
+        "TG-RECORD-NONFINITE"
+    }

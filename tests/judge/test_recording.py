@@ -157,7 +157,8 @@ def test_it_can_go_back_more_than_once_and_stay_on_the_branch():
 def test_updates_of_this_file_are_counted_where_it_begins_with_a_later_attempt():
     found = judged(resumed(100), updates(101, 109), update(110, **NOTHING), end())
     assert found["TG-RECORD-NO-GRADIENT"].measured == (
-        "update 110 had no gradient and no backward before it; 1 of 10 updates are such"
+        "update 110 had no gradient: no backward, or none that was not cleared again; 1 of 10 "
+        "updates are such"
     )
 
 

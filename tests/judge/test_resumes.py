@@ -8,15 +8,9 @@ import pytest
 from tests.judge.recordings import end, event, judged, resumed, run, scheduler, update, updates
 from tests.records.samples import make_resumed
 from traingen.judge.resumes import KEPT, MOST
-from traingen.records import BatchFacts
 
 ID = "TG-RECORD-NOT-REPEATED"
 RATE = "TG-RECORD-RATE-MOVED"
-TWICE = "used twice in one epoch"
-
-
-def batch(digest, ids=None):
-    return BatchFacts(digest=digest, ids=ids)
 
 
 # ---- other values -------------------------------------------------------------------------------
@@ -26,7 +20,6 @@ def batch(digest, ids=None):
     ("changes", "first"),
     [
         ({"loss": 0.7}, "loss 0.38375, then 0.7"),
-        ({"rng": {"torch": "zz"}}, "rng of torch"),
         ({"parameters": "e2"}, "parameters e1, then e2"),
     ],
 )
@@ -52,6 +45,35 @@ def test_of_every_quantity_the_first_update_is_told_the_most_telling_first():
         "update 7: parameters e1, then e2; update 6: rng of torch; 3 of 3 updates that were made "
         "again"
     )
+
+
+@pytest.mark.parametrize("streams", [{"torch": "zz"}, {"python": "aa", "torch": "zz"}])
+def test_random_generators_alone_are_not_told(streams):
+    other = updates(4, 6, rng=streams)
+    assert judged(run(), updates(1, 6), resumed(3), other, end()) == {}
+    with_loss = judged(run(), updates(1, 6), resumed(3), other[:2], update(6, loss=9.0))
+    assert with_loss[ID].measured.startswith("update 6 in attempt 2: loss 0.38375, then 9; ")
+    assert "update 4: rng of " in with_loss[ID].measured
+
+
+@pytest.mark.parametrize(("one", "other"), [("clip", "measured"), ("measured", "clip")])
+def test_a_norm_that_was_found_another_way_is_no_other_norm(one, other):
+    """A clip's own is of float32."""
+    first = updates(1, 6, grad_norm_source=one)
+    norm = {"grad_norm": 0.5000001}
+    again = updates(4, 6, grad_norm_source=other, **norm)
+    assert judged(run(), first, resumed(3), again, end()) == {}
+    alike = updates(4, 6, grad_norm_source=one, **norm)
+    found = judged(run(), first, resumed(3), alike, end())
+    assert found[ID].measured.startswith("update 4 in attempt 2: grad_norm 0.5, then 0.5000001; ")
+
+
+@pytest.mark.parametrize("changes", [{"batch_idx": 7}, {"epoch": 1, "batch_idx": 0}])
+def test_a_boundary_resume_with_other_windows_only_shifts_numbers(changes):
+    """Another accumulation or batch size: the update of this number is of another place."""
+    found = judged(run(), updates(1, 6), resumed(3), updates(4, 5, **changes))
+    assert found.keys() == {ID}
+    assert found[ID].severity == "info"
 
 
 def test_a_resume_that_repeats_is_silent():
@@ -110,7 +132,7 @@ def decayed(first, last, factor=0.9, **changes):
 )
 def test_another_schedule_is_a_warning_beside_other_random_numbers(completed, rate, told):
     """The rate of the first update comes from the checkpoint, the next from the new schedule."""
-    other = {"rng": {"torch": "zz"}}
+    other = {"loss": 7.0}
     again = [
         *decayed(completed + 1, completed + 1, **other),
         *updates(completed + 2, 20, lr=[rate], **other),
@@ -119,7 +141,7 @@ def test_another_schedule_is_a_warning_beside_other_random_numbers(completed, ra
     assert found.keys() == {RATE, ID}
     assert (found[RATE].severity, found[RATE].measured) == ("warning", told)
     assert (found[ID].severity, "lr" in found[ID].measured) == ("info", False)
-    assert f"update {completed + 1} in attempt 2: rng of torch" in found[ID].measured
+    assert f"update {completed + 1} in attempt 2: loss " in found[ID].measured
 
 
 @pytest.mark.parametrize(
@@ -176,116 +198,9 @@ def test_a_swap_of_another_optimizer_or_in_an_attempt_before_excuses_nothing():
     assert RATE in judged(others, resumed(5, attempt=3, **runs), again)
 
 
-# ---- other data ---------------------------------------------------------------------------------
-
-
-def epochs(first, last, *, length=10, order="", digest="b{0}{1}", **changes):
-    """Updates of epochs so long, each of its own batch; `order` marks another order of them."""
-    return [
-        update(
-            number,
-            epoch=(number - 1) // length,
-            batch_idx=(number - 1) % length,
-            batch=batch(digest.format((number - 1) % length, order)),
-            **changes,
-        )
-        for number in range(first, last + 1)
-    ]
-
-
-def begun_anew(first, last, *, length=10, completed):
-    """The loop goes on counting, the loader begins its epoch anew."""
-    return [
-        msgspec.structs.replace(record, batch=batch(f"b{(record.update - 1 - completed) % length}"))
-        for record in epochs(first, last, length=length)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("length", "completed", "used", "again"), [(10, 15, 11, 16), (8, 11, 9, 12)]
-)
-def test_data_that_are_used_twice_in_an_epoch_are_a_warning(length, completed, used, again):
-    rest = begun_anew(completed + 1, 20, length=length, completed=completed)
-    found = judged(run(), epochs(1, 20, length=length), resumed(completed), rest, end())
-    assert found.keys() == {ID}
-    assert found[ID].severity == "warning"
-    assert found[ID].measured.startswith(
-        f"update {again} in attempt 2: batch b{completed % length}, then b0; used twice in one "
-        f"epoch: the batch of update {used}, again in update {again} of attempt 2; "
-    )
-
-
-@pytest.mark.parametrize(("length", "completed"), [(10, 15), (8, 11)])
-def test_other_data_in_an_epoch_that_was_under_way_are_a_warning(length, completed):
-    rest = epochs(completed + 1, 20, length=length, order="x")
-    found = judged(run(), epochs(1, 20, length=length), resumed(completed), rest)
-    assert found[ID].severity == "warning"
-    assert TWICE not in found[ID].measured
-
-
-def test_a_batch_of_an_epoch_before_is_not_used_twice():
-    rest = [msgspec.structs.replace(one, batch=batch("b7")) for one in epochs(16, 16)]
-    found = judged(run(), epochs(1, 20), resumed(15), rest)
-    assert found[ID].severity == "warning"
-    assert TWICE not in found[ID].measured
-
-
-@pytest.mark.parametrize(("length", "completed"), [(10, 10), (8, 16), (10, 0)])
-def test_another_order_from_the_begin_of_an_epoch_is_no_warning(length, completed):
-    rest = epochs(completed + 1, 20, length=length, order="x")
-    found = judged(run(), epochs(1, 20, length=length), resumed(completed), rest)
-    assert found.keys() == {ID}
-    assert found[ID].severity == "info"
-    assert TWICE not in found[ID].measured
-
-
-def test_another_order_of_the_epochs_after_the_one_under_way_is_no_warning():
-    rest = [*epochs(16, 20), *epochs(21, 30, order="x")]
-    found = judged(run(), epochs(1, 30), resumed(15), rest)
-    assert found[ID].severity == "info"
-    assert found[ID].measured.startswith("update 21 in attempt 2: batch b0, then b0x;")
-
-
-def test_the_same_samples_that_look_different_are_no_warning():
-    first, other = (
-        [
-            msgspec.structs.replace(record, batch=batch(f"{look}{n}", ids=[n, n + 1]))
-            for n, record in enumerate(epochs(1, 20))
-        ]
-        for look in "ab"
-    )
-    found = judged(run(), first, resumed(15), other[15:])
-    assert found[ID].severity == "info"
-    moved = [
-        msgspec.structs.replace(record, batch=batch("a0", ids=[0, 1])) for record in other[15:]
-    ]
-    assert judged(run(), first, resumed(15), moved)[ID].severity == "warning"
-
-
-@pytest.mark.parametrize(("completed", "severity"), [(15, "warning"), (10, "info")])
-def test_where_the_file_begins_later_the_place_in_the_epoch_tells(completed, severity):
-    first = [resumed(completed), *epochs(completed + 1, 20)]
-    rest = epochs(completed + 1, 20, order="x")
-    found = judged(first, resumed(completed, attempt=3), rest)
-    assert found[ID].severity == severity
-
-
-@pytest.mark.parametrize(("batch_idx", "severity"), [(1, "info"), (3, "warning")])
-def test_a_whole_window_at_the_begin_of_an_epoch_is_its_begin(batch_idx, severity):
-    first = updates(11, 12, batch_idx=batch_idx, micro_batches=2, epoch=1)
-    again = updates(11, 12, batch_idx=batch_idx, micro_batches=2, epoch=1, batch=batch("x"))
-    assert judged(resumed(10), first, resumed(10, attempt=3), again)[ID].severity == severity
-
-
-@pytest.mark.parametrize("changes", [{"batch_idx": 0}, {"epoch": 1}])
-def test_another_place_in_the_data_is_a_warning(changes):
-    found = judged(run(), updates(1, 6), resumed(3), updates(4, 5, **changes))
-    assert found[ID].severity == "warning"
-
-
 # ---- several resumes ----------------------------------------------------------------------------
 
-OTHER = {"rng": {"torch": "zz"}}
+OTHER = {"loss": 8.0}
 
 
 @pytest.mark.parametrize("before", [1, 2])
@@ -294,18 +209,17 @@ def test_updates_are_counted_each_time_they_are_made_again(before, late, early, 
     found = judged(
         run(), updates(1, 20),
         resumed(late), updates(late + 1, 20, **OTHER),
-        resumed(early, attempt=3, before=before), updates(early + 1, 20, rng={"torch": "yy"}),
+        resumed(early, attempt=3, before=before), updates(early + 1, 20, loss=9.0),
     )  # fmt: skip
     assert found[ID].measured.endswith(f"; {count} of {count} updates that were made again")
 
 
 def test_what_stands_is_told_before_what_does_not():
     found = judged(
-        run(), updates(1, 20), resumed(15), updates(16, 20, **OTHER, loss=7.0),
-        resumed(5, attempt=3, before=1), updates(6, 20, **OTHER),
+        run(), updates(1, 20), resumed(15), updates(16, 20, loss=7.0),
+        resumed(5, attempt=3, before=1), updates(6, 20, loss=6.0, parameters="e2"),
     )  # fmt: skip
-    assert found[ID].measured.startswith("update 16 in attempt 2: loss ")
-    assert "; update 6 in attempt 3: rng of torch; " in found[ID].measured
+    assert found[ID].measured.startswith("update 6 in attempt 3: loss ")
 
 
 def test_what_an_attempt_did_not_come_to_may_be_made_again_by_the_next():
@@ -346,18 +260,23 @@ def test_other_rates_are_a_warning_as_long_as_an_attempt_goes_on_from_them():
     assert RATE not in judged(run(), updates(1, 20), branch, goes_on, mended)
 
 
+@pytest.mark.parametrize(("first", "completed"), [(9, 8), (12, 6)])
+def test_other_rates_beyond_the_next_checkpoint_do_not_stand(first, completed):
+    """The attempt that had them is gone on from, but not from there."""
+    lost = [*updates(6, first - 1), *updates(first, 20, lr=[0.5])]
+    start = [run(), *updates(1, 20), resumed(5), *lost]
+    assert RATE in judged(start)
+    assert judged(start, resumed(completed, attempt=3)).keys() == {ID}
+    wrong = judged(start, resumed(completed, attempt=3), lost[completed - 5 :])
+    assert wrong[RATE].measured == f"update {first} in attempt 3: lr 0.001, then 0.5"
+    kept = judged(start, resumed(first, attempt=3), updates(first + 1, 20, lr=[0.5]))
+    assert kept[RATE].measured == f"update {first} in attempt 2: lr 0.001, then 0.5"
+
+
 def test_only_the_latest_updates_are_kept():
     lost = updates(1, KEPT + 10)
     found = judged(run(), lost, resumed(0), updates(1, KEPT + 10, loss=1.5))
     assert found[ID].measured.endswith(f"{KEPT} of {KEPT} updates that were made again")
-
-
-def test_data_that_were_used_twice_in_an_attempt_that_does_not_stand_are_no_warning():
-    twice = [resumed(15), *begun_anew(16, 20, completed=15)]
-    assert judged(run(), epochs(1, 20), twice)[ID].severity == "warning"
-    found = judged(run(), epochs(1, 20), twice, resumed(15, attempt=3, before=1), epochs(16, 20))
-    assert found[ID].severity == "info"
-    assert TWICE not in found[ID].measured
 
 
 def test_the_oldest_updates_are_let_go_of():

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.judge.recordings import end, event, judged, resumed, run, skip, update, updates
+from tests.records.samples import make_resumed
 
 
 def skips(steps: int, *, scale: float = 65536.0, optimizer: int = 0):
@@ -102,3 +103,25 @@ def test_a_collapse_that_a_resume_supersedes_is_taken_back():
     lost = [run(), updates(1, 9), skips(30)]
     assert "TG-RECORD-SCALE-COLLAPSED" in judged(*lost)
     assert judged(*lost, resumed(5), updates(6, 20), end()) == {}
+
+
+def saved_at(step: int, completed: int):
+    facts = make_resumed(completed, global_step=step)
+    return run(attempt=2, resumed=facts)
+
+
+@pytest.mark.parametrize(("step", "told"), [(5, "2 of 8"), (4, "1 of 7"), (3, None)])
+def test_steps_that_were_skipped_after_the_checkpoint_do_not_count(step, told):
+    """They come after as many updates, and at a higher global_step."""
+    found = judged(run(), updates(1, 3), skip(4), skip(5), saved_at(step, 3), updates(4, 6), end())
+    assert [one.measured.split(" steps")[0] for one in found.values()] == ([told] if told else [])
+
+
+@pytest.mark.parametrize("steps", [20, 24])
+def test_a_scale_that_collapsed_after_the_checkpoint_does_not_count(steps):
+    skipped = [skip(3 + n, before=2.0**10 / 2**n) for n in range(1, steps + 1)]
+    lost = [run(), *updates(1, 3), *skipped, update(4)]
+    collapsed = "TG-RECORD-SCALE-COLLAPSED"
+    assert collapsed in judged(lost, saved_at(3 + steps, 3), updates(4, 6))
+    for step in (3, 13):  # before it, and within
+        assert collapsed not in judged(lost, saved_at(step, 3), updates(4, 6))

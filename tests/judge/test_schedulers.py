@@ -329,3 +329,57 @@ def test_a_scheduler_that_comes_to_a_run_without_one_is_named():
 
 def test_schedulers_that_stay_are_silent():
     assert judged(scheduled(), stepped("uuuuuuu", ticks_on_skipped=True)) == {}
+
+
+# ---- what a resume supersedes -------------------------------------------------------------------
+
+
+def ticking(first: int, last: int, *, skips: tuple[int, ...] = (), ticks: int = 0):
+    """Updates that tick once each; before those in `skips` a step was skipped and ticked too."""
+    for number in range(first, last + 1):
+        if number in skips:
+            yield skip(number)
+            ticks += 1
+        yield update(number, scheduler=at(ticks))
+        ticks += 1
+    yield end(scheduler=at(ticks))
+
+
+@pytest.mark.parametrize(
+    ("completed", "told"), [(6, "2 of 14 ticks"), (9, "2 of 14 ticks"), (4, "1 of 13 ticks")]
+)
+def test_ticks_are_those_that_stand(completed, told):
+    """Each attempt counts its own from 0."""
+    first = [*ticking(1, 10, skips=(2, 5))][:-1]
+    again = ticking(completed + 1, 12)
+    found = judged(scheduled(), first, resumed(completed, schedulers=[scheduler()]), again)
+    assert f"StepLR (scheduler 0): {told} came" in found[TICKED].measured
+    healthy = judged(scheduled(), first, resumed(1, schedulers=[scheduler()]), ticking(2, 12))
+    assert TICKED not in healthy
+
+
+@pytest.mark.parametrize(("skips", "told"), [((), "1 of 10 ticks"), ((6,), "1 of 11 ticks")])
+def test_ticks_of_a_second_fit_are_counted_with_those_of_the_first(skips, told):
+    """What it had ticked before its first update is known, but not why."""
+    fit = event("segment", fit=2, global_step=5)
+    found = judged(scheduled(), ticking(1, 5, skips=(3,)), fit, ticking(6, 9, skips=skips))
+    assert told in found[TICKED].measured
+
+
+@pytest.mark.parametrize("completed", [3, 6])
+def test_a_swap_after_a_resume_says_what_ran_before_it(completed):
+    """The resumed process found no scheduler: its run names none."""
+    came = event("scheduler_swapped", id=0, before=None, after="a.SWALR", by="a.Averaging")
+    first = [update(n, scheduler=at(n - 1)) for n in range(1, 7)]
+    on = [resumed(completed), came, update(completed + 1, scheduler=at(0, 12))]
+    found = judged(scheduled(), first, on)["TG-RECORD-SWAPPED"]
+    assert found.measured == (
+        f"after update {completed}: SWALR came, by Averaging; the last in effect before it: StepLR"
+    )
+    swap = event("scheduler_swapped", id=0, before=STEP_LR, after="b.CosineLR", by="a.Averaging")
+    late = judged(scheduled(), first[:5], swap, first[5], on)["TG-RECORD-SWAPPED"]
+    assert late.measured.startswith("after update 5: StepLR" if completed > 5 else found.measured)
+    alone = judged(on)["TG-RECORD-SWAPPED"]
+    assert alone.measured.endswith("by Averaging; what was before it is not known")
+    none = judged(run(), update(1), came)["TG-RECORD-SWAPPED"]
+    assert none.measured.endswith("by Averaging; there was none before it")

@@ -7,19 +7,19 @@ import pytest
 from traingen.judge.watch import RECENT, Tally, count, index, number, text, times
 
 
-def tally(*occurrences: tuple[int, int]) -> Tally:
+def tally(*occurrences: tuple[int, int], step: int | None = None) -> Tally:
     made = Tally()
     for at, n in occurrences:
-        made.add(at, f"at {at}", n)
+        made.add((at, step), f"at {at}", n)
     return made
 
 
 @pytest.mark.parametrize(("to", "left"), [(9, 6), (5, 6), (4, 3), (3, 3), (2, 1), (1, 1), (0, 0)])
 def test_a_tally_takes_back_what_came_later(to, left):
     made = tally((1, 1), (3, 2), (5, 3))
-    made.rewind(to)
+    made.rewind((to, None))
     assert made.count == left
-    made.add(9, "at 9")
+    made.add((9, None), "at 9")
     assert made.count == left + 1
     assert made.told == ("at 1" if left else "at 9")
 
@@ -27,10 +27,20 @@ def test_a_tally_takes_back_what_came_later(to, left):
 def test_a_tally_that_has_forgotten_single_occurrences_keeps_the_first():
     made = tally(*((at, 1) for at in range(1, RECENT + 11)))
     assert made.count == RECENT + 10
-    made.rewind(1)
+    made.rewind((1, None))
     assert (made.told, made.count) == ("at 1", 10)
-    made.rewind(0)
+    made.rewind((0, None))
     assert made.count == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "to", "left"),
+    [(7, (3, 6), 0), (7, (3, 7), 1), (None, (3, 6), 1), (7, (3, None), 1), (5, (2, 6), 0)],
+)
+def test_between_two_updates_the_counter_tells_what_came_later(step, to, left):
+    made = tally((3, 1), step=step)
+    made.rewind(to)
+    assert made.count == left
 
 
 @pytest.mark.parametrize(

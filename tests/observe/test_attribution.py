@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
 
-from traingen.observe.attribution import are_absent, have_changed, sign_gradients
+from traingen.observe.attribution import (
+    are_absent,
+    have_changed,
+    sign_gradients,
+    were_replaced,
+)
 
 
 def make_parameters(count: int = 2) -> list[nn.Parameter]:
@@ -127,3 +132,25 @@ def test_gradients_are_absent_only_if_there_is_none(given_ones):
     for parameter, has in zip(parameters, given_ones, strict=True):
         parameter.grad = torch.zeros(2) if has else None
     assert are_absent(sign_gradients(parameters)) == (not any(given_ones))
+
+
+def test_a_gradient_is_replaced_by_another_tensor_only():
+    parameters = make_parameters()
+    differentiate(parameters)
+    before = sign_gradients(parameters)
+    clear_in_place(parameters[0])
+    clear(parameters[1])
+    assert not were_replaced(before, parameters)
+    replace_by_equal(parameters[0])
+    assert were_replaced(before, parameters)
+
+
+def test_a_parameter_that_was_added_is_a_change():
+    parameters = make_parameters()
+    differentiate(parameters)
+    before = sign_gradients(parameters)
+    added = [*parameters, *make_parameters(1)]
+    assert have_changed(before, added)
+    assert not were_replaced(before, added)
+    differentiate(added[2:])
+    assert were_replaced(before, added)

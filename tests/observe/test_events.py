@@ -67,6 +67,7 @@ HEARD = [
     ("backward_left", None),
     ("gradients_unscaled", "scaler"),
     ("clip_entered", None),
+    ("clip_left", None),
     ("scaler_step_entered", "scaler"),
     ("step_entered", "optimizer"),
     ("step_applied", "optimizer"),
@@ -74,6 +75,7 @@ HEARD = [
     ("scaler_updated", "scaler"),
     ("step_entered", "optimizer"),
     ("closure_entered", "optimizer"),
+    ("closure_left", "optimizer"),
     ("step_applied", "optimizer"),
     ("tick_entered", "scheduler"),
     ("scheduler_ticked", "scheduler"),
@@ -305,7 +307,9 @@ def descend(optimizer: Any, *, by_name: bool = False) -> float:
     return (optimizer.step(closure=closure) if by_name else optimizer.step(closure)).item()
 
 
-EVALUATION = ["closure_entered", "gradients_cleared", "backward_entered", "backward_left"]
+EVALUATION = [
+    "closure_entered", "gradients_cleared", "backward_entered", "backward_left", "closure_left",
+]  # fmt: skip
 
 
 def test_every_evaluation_of_a_closure_is_heard_within_one_step():

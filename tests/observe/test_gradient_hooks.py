@@ -345,7 +345,7 @@ def test_a_clip_touches_what_it_changes_or_was_called_for():
 def test_a_clip_by_value_has_neither_norm_nor_limit():
     clip, _ = hear_clip(lambda own: clip_grad_value_(own, 3.5))
     assert math.isnan(float(clip.total_norm))
-    assert (clip.max_norm, clip.parameters) == (math.inf, [])
+    assert (clip.max_norm, clip.parameters) == (None, [])
 
 
 # Scaling
@@ -457,3 +457,29 @@ def test_a_scaled_training_ends_in_the_same_bits(factor):
         ends.append((parameter.tolist(), scaler.state_dict(), returned))
     assert ends[0] == ends[1]
     assert (ends[0][0] == [2.0, -1.0]) == (factor == math.inf)
+
+
+@pytest.mark.parametrize("max_norm", [2.0, 100.0, math.inf])
+def test_a_clip_by_norm_is_heard_again_when_it_has_returned(max_norm):
+    log, parameter = Log(), nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.tensor([4.0])
+    with listening(log):
+        clip_grad_norm_([parameter], max_norm)
+    assert log.names == ["clip_entered", "clip_left"]
+    (entered,), (left,) = log.of("clip_entered"), log.of("clip_left")
+    assert entered is left
+    assert entered.only_measures == (max_norm == math.inf)
+
+
+def test_a_clip_that_raises_has_not_returned():
+    log, parameter = Log(), nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.tensor([4.0])
+    with listening(log), pytest.raises(TypeError):
+        torch.nn.utils.clip_grad._clip_grads_with_norm_([parameter], 1.0, "no norm")
+    assert log.names == ["clip_entered"]
+
+
+def test_a_clip_by_value_does_not_only_measure():
+    clip, _ = hear_clip(lambda own: clip_grad_value_(own, 3.5))
+    assert not clip.only_measures
+    assert clip.coefficient() is None

@@ -11,6 +11,7 @@ from traingen.observe.optimizers import (
     identify_optimizer,
     parameters_of,
     rates_of,
+    rewrites_gradients,
 )
 from traingen.records import OptimizerIdentity
 
@@ -100,3 +101,29 @@ def test_options_of_other_types_are_made_plain():
     assert (options["scale"], options["kind"], options["pair"]) == (
         [1.0, 2.0], "slice(None, 1, None)", [1],
     )  # fmt: skip
+
+
+REWRITING = {"momentum": 0.9, "nesterov": True, "foreach": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (REWRITING, True),
+        (REWRITING | {"foreach": None}, True),  # torch decides by the device
+        (REWRITING | {"foreach": False}, False),
+        (REWRITING | {"nesterov": False}, False),
+        (REWRITING | {"weight_decay": 0.1}, False),
+        ({"momentum": 0.9, "nesterov": True, "fused": True}, False),
+    ],
+)
+def test_which_optimizers_rewrite_their_gradients_is_told_as_torch_does_it(options, expected):
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, **options)
+    assert rewrites_gradients(optimizer) is expected
+    for _ in range(2):
+        parameter.grad = torch.tensor([3.0, 4.0])
+        optimizer.step()
+    if options.get("foreach") is not None or not expected:
+        assert (parameter.grad.tolist() != [3.0, 4.0]) is expected
+    assert not rewrites_gradients(torch.optim.Adam([parameter]))

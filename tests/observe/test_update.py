@@ -18,10 +18,12 @@ from torch.optim import lr_scheduler
 
 from tests.observe.listeners import hear
 from tests.observe.watched import norm_of, watching
+from traingen.observe import gradients
 from traingen.observe.build import Options
 from traingen.observe.digests import combine_digests, digest_batch
 from traingen.observe.events import Listener
 from traingen.observe.listening import listening
+from traingen.observe.norms import measure_norm
 from traingen.observe.rng import digest_rng
 from traingen.observe.schedulers import SchedulerBook
 from traingen.observe.update import UpdateObserver
@@ -36,6 +38,11 @@ from traingen.records import (
     decode_line,
     encode_line,
 )
+
+
+def hear_clips(observer: UpdateObserver) -> Listener:
+    """A listener of nothing but clips."""
+    return hear(clip_entered=observer.before_clip, clip_left=observer.after_clip)
 
 
 class Loop:
@@ -70,7 +77,7 @@ class Loop:
             parameter.grad += part
 
     def clip(self, max_norm: float, *, which: Any = None, **options: Any) -> None:
-        with listening(hear(clip_entered=self.observer.before_clip)):
+        with listening(hear_clips(self.observer)):
             clip_grad_norm_(self.parameters if which is None else which, max_norm, **options)
 
     def step(self, *, global_step: int | None = None) -> UpdateRecord:
@@ -219,7 +226,7 @@ def with_gradient() -> nn.Parameter:
 
 
 def clip_by_value(loop: Loop, value: float) -> None:
-    with listening(hear(clip_entered=loop.observer.before_clip)):
+    with listening(hear_clips(loop.observer)):
         clip_grad_value_(loop.parameters, value)
 
 
@@ -249,7 +256,7 @@ def test_a_clip_in_two_calls_has_both_norms_measured(which):
     own = loop.parameters if which == "both" else loop.parameters[:1]
     loop.begin()
     loop.backward()
-    with listening(hear(clip_entered=loop.observer.before_clip)):
+    with listening(hear_clips(loop.observer)):
         clip_grads_with_norm_(own, 1.0, get_total_norm([p.grad for p in own]))
     used = norm_of(loop.parameters)
     record = loop.step()
@@ -262,7 +269,7 @@ def test_a_clip_that_is_heard_by_its_inner_function_tells_the_norm_it_was_given(
     loop = Loop()
     loop.begin()
     loop.backward()
-    with listening(hear(clip_entered=loop.observer.before_clip)):
+    with listening(hear_clips(loop.observer)):
         clip_grads_with_norm_(loop.parameters, 100.0, torch.tensor(13.0))
     record = loop.step()
     assert (record.grad_norm, record.clipped) == (13.0, False)
@@ -278,7 +285,7 @@ def test_after_two_clips_the_norm_is_that_before_the_first():
     record = loop.step()
     assert (record.grad_norm, record.grad_norm_source) == (13.0, "clip")
     assert record.grad_norm_clipped == pytest.approx(1.3, rel=1e-6)
-    assert loop.observer.clip_coefficient is None
+    assert loop.observer.clip_coefficient == pytest.approx(0.1, rel=1e-6)
 
 
 def test_a_clip_of_other_gradients_is_not_ours():
@@ -370,8 +377,8 @@ def test_a_clip_between_two_backwards_of_an_update_is_an_event_and_the_sum_is_me
             if number % 2:
                 optimizer.step()
                 optimizer.zero_grad()
-    early = ("clip_without_gradients", {"optimizer": 0, "max_norm": 1.0})
-    assert watched.events == [early] * 2
+    within = ("clip_within_window", {"optimizer": 0, "max_norm": 1.0})
+    assert watched.events == [within] * 2
     for update in watched.updates():
         assert update.grad_norm == pytest.approx(6.0, rel=1e-5)  # 1 that was clipped, and 5
         assert update.grad_norm_clipped == pytest.approx(norm, rel=1e-5)
@@ -617,3 +624,208 @@ class _Applied(Listener):
 
     def step_applied(self, optimizer):
         self.observer.applied(global_step=None)
+
+
+# Gradients that change after the clip
+
+
+def clipped(parameter: nn.Parameter, limit: float = 1.0) -> None:
+    (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+    clip_grad_norm_([parameter], limit)
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each time that the norm of gradients is measured."""
+    seen: list[int] = []
+
+    def measure(tensors: Any) -> float:
+        several = list(tensors)
+        seen.append(len(several))
+        return measure_norm(several)
+
+    monkeypatch.setattr(gradients, "measure_norm", measure)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"foreach": True}, {"fused": True}, {"foreach": False, "momentum": 0.9, "nesterov": True}],
+    ids=["default", "foreach", "fused", "nesterov"],
+)
+@pytest.mark.parametrize("limit", [1.0, 2.5, 10.0])
+def test_a_clip_that_is_the_last_change_costs_no_pass_over_the_gradients(passes, limit, options):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, **options)
+    with watching(optimizer) as watched:
+        for _ in watched.over(range(3)):
+            clipped(parameter, limit)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert passes == []
+    assert [u.grad_norm for u in watched.updates()] == [5.0] * 3
+    assert [u.grad_norm_clipped for u in watched.updates()] == pytest.approx(
+        [min(limit, 5.0)] * 3, rel=1e-6
+    )
+
+
+def test_an_infinite_clip_after_the_clip_costs_no_pass_either(passes):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        watched.begin()
+        clipped(parameter)
+        clip_grad_norm_([parameter], math.inf)
+        optimizer.step()
+    (update,) = watched.updates()
+    assert passes == []
+    assert update.grad_norm_clipped == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("factor", [3.0, 0.25])
+def test_an_infinite_clip_does_not_hide_what_changed_between_it_and_the_clip(passes, factor):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        watched.begin()
+        clipped(parameter)
+        parameter.grad *= factor
+        clip_grad_norm_([parameter], math.inf)
+        optimizer.step()
+    (update,) = watched.updates()
+    assert passes == [1]
+    assert update.grad_norm_clipped == pytest.approx(factor, rel=1e-6)
+
+
+@pytest.mark.parametrize(("factor", "norm"), [(1.0, 1.0), (4.0, 4.0)])
+def test_a_clip_whose_end_is_not_heard_is_measured(passes, factor, norm):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        watched.begin()
+        (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+        clip_grads_with_norm_([parameter], 1.0, torch.tensor(5.0))  # imported before
+        parameter.grad *= factor
+        optimizer.step()
+    (update,) = watched.updates()
+    assert len(passes) == 2
+    assert (update.grad_norm, update.clipped) == (5.0, True)
+    assert update.grad_norm_clipped == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("own_step", [False, True], ids=["SGD", "subclass"])
+@pytest.mark.parametrize("limit", [1.0, 2.5, None])
+@pytest.mark.parametrize("by_closure", [False, True])
+def test_an_optimizer_that_rewrites_its_gradients_is_read_before_it_does(
+    limit, by_closure, own_step
+):
+    class Own(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    parameter = nn.Parameter(torch.zeros(2))
+    make = Own if own_step else torch.optim.SGD
+    optimizer = make([parameter], lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+
+    def evaluate() -> float:
+        optimizer.zero_grad()
+        (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+        if limit is not None:
+            clip_grad_norm_([parameter], limit)
+        return 0.0
+
+    with watching(optimizer) as watched:
+        for _ in watched.over(range(3)):
+            if by_closure:
+                optimizer.step(evaluate)
+            else:
+                evaluate()
+                optimizer.step()
+            assert norm_of([parameter]) > (limit or 5.0) * 1.5  # what it has left in them
+    assert [u.grad_norm for u in watched.updates()] == [5.0] * 3
+    assert [u.grad_norm_clipped for u in watched.updates()] == pytest.approx(
+        [limit or 5.0] * 3, rel=1e-6
+    )
+    assert [u.clipped for u in watched.updates()] == [limit is not None] * 3
+
+
+def test_a_group_that_is_added_after_the_clip_is_measured_along():
+    parameter, late = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    late.grad = torch.tensor([12.0])
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer) as watched:
+        watched.begin()
+        (parameter * torch.tensor([3.0, 4.0])).sum().backward()
+        clip_grad_norm_([parameter], 50.0)
+        optimizer.add_param_group({"params": [late]})
+        optimizer.step()
+    (update,) = watched.updates()
+    assert (update.grad_norm, update.grad_norm_clipped) == (None, pytest.approx(13.0, rel=1e-9))
+
+
+@pytest.mark.parametrize("scale", [2.0, 8.0])
+def test_a_scale_that_is_divided_out_after_the_clip_is_in_neither_norm(scale):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    with watching(optimizer) as watched:
+        watched.begin()
+        scaler.scale((parameter * torch.tensor([3.0, 4.0])).sum()).backward()
+        clip_grad_norm_([parameter], 1.0)  # before it is divided out
+        scaler.step(optimizer)
+        scaler.update()
+    (update,) = watched.updates()
+    assert update.grad_norm == pytest.approx(5.0, rel=1e-6)
+    assert update.grad_norm_clipped == pytest.approx(1.0 / scale, rel=1e-6)
+    assert update.clip_coefficient == pytest.approx(1.0 / (5.0 * scale), rel=1e-6)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_share_of_gradients_whose_place_others_have_taken_is_not_told(replaces):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with watching(optimizer, flat_shards=True) as watched:
+        watched.begin()
+        clipped(parameter)
+        if replaces:
+            parameter.grad = parameter.grad * 2
+        optimizer.step()
+    (update,) = watched.updates()
+    if replaces:
+        assert (update.shard, update.grad_norm_source) == (None, None)
+    else:
+        assert update.shard.grad_norm_squared == pytest.approx(25.0, rel=1e-9)
+        assert update.shard.grad_norm_clipped_squared == pytest.approx(1.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_a_term_before_a_step_that_was_left_out_is_not_the_next_optimizers(overflows):
+    mine, others = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    optimizers = [torch.optim.SGD([p], lr=0.1) for p in (mine, others)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    with watching(*optimizers) as watched:
+        watched.begin()
+        for parameter, optimizer, name in zip((mine, others), optimizers, "ab", strict=True):
+            factor = torch.inf if overflows and name == "a" else 1.0
+            watched.observer.term(name, torch.tensor(1.0))
+            scaler.scale((parameter * factor).sum()).backward()
+            scaler.step(optimizer)
+        scaler.update()
+    told = {u.optimizer: u.loss_terms for u in watched.updates()}
+    assert told == ({} if overflows else {0: {"a": 1.0}}) | {1: {"b": 1.0}}
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
+def test_a_clip_of_gradients_that_no_heard_backward_made_comes_too_early(heard):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.tensor([3.0, 4.0])  # from before anybody listened
+    with watching(optimizer) as watched:
+        watched.begin()
+        if heard:
+            parameter.sum().backward()
+        clip_grad_norm_([parameter], 1.0)
+        parameter.sum().backward()
+        optimizer.step()
+    name = "clip_within_window" if heard else "clip_without_gradients"
+    assert watched.events == [(name, {"optimizer": 0, "max_norm": 1.0})]

@@ -290,6 +290,18 @@ def test_from_the_second_evaluation_on_only_its_own_terms_count():
         assert window.terms() == expected
 
 
+def test_a_term_that_a_step_has_taken_is_not_told_again():
+    window = make_window()
+    first, last = take(window), take(window)
+    note(first, (0, "fit", 1.0), (1, "other", 2.0))
+    note(last, (2, "fit", 3.0), (3, "other", 4.0))
+    first.terms[1].taken = last.terms[1].taken = True
+    assert window.terms() == {"fit": 2.0}
+    last.terms[0].taken = True
+    assert window.terms() == {"fit": 1.0}
+    assert window.terms(only_whole=True) is None
+
+
 def test_without_terms_none_are_told():
     assert make_window().terms() is None
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from tests.records.samples import make_end, make_run, make_update
+from tests.records.samples import make_end, make_resumed, make_run, make_update
 from traingen.records import (
     JsonlSink,
     Record,
-    ResumeFacts,
     RunRecord,
     SchedulerState,
     UpdateRecord,
@@ -32,10 +31,13 @@ def resumed_at(
 
     It was made in the attempt `before`; if none is given, in the one before this.
     """
-    resumed = ResumeFacts(
+    resumed = make_resumed(
+        *updates,
         attempt=attempt - 1 if before is None else before,
-        updates=list(updates), global_step=None, epoch=None, checkpoint="last.ckpt",
-    )  # fmt: skip
+        global_step=None,
+        epoch=None,
+        checkpoint="last.ckpt",
+    )
     return seeing_run(attempt=attempt, resumed=resumed, **changes)
 
 

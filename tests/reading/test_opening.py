@@ -138,8 +138,8 @@ def test_ranks_that_disagree_are_named(tmp_path):
     other = change(change(TRAINING, 2, lr=[0.5]), 3, lr=[0.5], grad_norm_clipped=0.5)
     _, fit = read_through(write_ranks(tmp_path / "run", TRAINING, other))
     assert list(fit.tell()) == [
-        "lr disagrees in 2 updates, first 2: [0.001] on rank 0; [0.5] on rank 1",
-        "grad_norm_clipped disagrees in 1 updates, first 3: 1 on rank 0; 0.5 on rank 1",
+        "lr differs in 2 updates, first 2: [0.001] on rank 0; [0.5] on rank 1",
+        "grad_norm_clipped differs in 1 updates, first 3: 1 on rank 0; 0.5 on rank 1",
     ]
 
 

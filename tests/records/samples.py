@@ -18,22 +18,30 @@ from traingen.records import (
 )
 
 
-def make_resumed(*updates: int, **changes: object) -> ResumeFacts:
+def id_of(attempt: int) -> str:
+    """The id that the samples give to an attempt of this number."""
+    return f"{attempt:032x}"
+
+
+def make_resumed(*updates: int, attempt: int | None = 1, **changes: object) -> ResumeFacts:
     fields: dict[str, object] = {
-        "attempt": 1,
+        "attempt": attempt,
+        "attempt_id": None if attempt is None else id_of(attempt),
         "updates": list(updates),
         "global_step": sum(updates),
         "epoch": 0,
+        "batches": None,
         "checkpoint": "checkpoints/last.ckpt",
     }
     return ResumeFacts(**(fields | changes))  # type: ignore[arg-type]
 
 
-def make_run(**changes: object) -> RunRecord:
+def make_run(*, attempt: int = 1, **changes: object) -> RunRecord:
     fields: dict[str, object] = {
         "format": FORMAT,
         "run_id": "0123456789abcdef0123456789abcdef",
-        "attempt": 1,
+        "attempt": attempt,
+        "attempt_id": id_of(attempt),
         "resumed": None,
         "system": "package",
         "argv": ["traingen", "fit", "--config", "tabnet.yaml"],

@@ -88,7 +88,8 @@ def test_times_are_written_until_one_fails_and_removed_if_none_were(tmp_path):
     guard.write_times(2, 0, float("nan"), 0.25)
     guard.write_times(3, 0, 0.5, 0.25)
     guard.close()
-    assert "times of update 2 must be finite" in str(guard.error)
+    assert "times of update 2 must be finite" in str(guard.times_error)
+    assert guard.error is None
     assert [(time.attempt, time.update) for time in iter_times(tmp_path)] == [(2, 1)]
 
 

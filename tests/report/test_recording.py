@@ -21,6 +21,7 @@ from traingen.compare.findings import Finding
 from traingen.reading.opening import open_run
 from traingen.reading.overview import Overview
 from traingen.reading.pace import Pace
+from traingen.records import OptimizerIdentity
 from traingen.report.layout import WIDTH
 from traingen.report.recording import render_fields, render_overview, render_record
 
@@ -118,15 +119,33 @@ def test_what_does_not_fit_between_ranks_is_told(render_ranks):
     poor = change(make_training(3)[:-1], 3, lr=[0.5])[:3]
     text = render_ranks(make_training(3), change(poor, 2, lr=[0.5]))
     assert "ranks not equally long, updates: 3 on rank 0; 2 on rank 1; merged 2" in text
-    assert "lr disagrees in 1 updates, first 2: [0.001] on rank 0; [0.5] on rank 1" in text
+    assert "lr differs in 1 updates, first 2: [0.001] on rank 0; [0.5] on rank 1" in text
     assert "ends differ: finished on rank 0; no end line on rank 1" in text
 
 
 def test_attempts_and_what_they_superseded_or_lack_are_told(render):
     text = render([resumed_at(2), *make_updates(3, 6), resumed_at(4, attempt=3)])
-    assert "attempts 2, 3 attempt 2 was resumed after update 2 of attempt 1" in text
+    assert "attempts 2, 3 attempt 2 was resumed after update 2, attempt 1" in text
     assert "superseded: updates 5 to 6 of optimizer 0, attempt 2" in text
     assert "missing: updates 1 to 2 of optimizer 0" in text
+
+
+def test_what_earlier_attempts_were_trained_with_is_told_where_the_last_is_not(render):
+    first = [seeing_run(precision="16-mixed", clipping=None), *make_updates(1, 4)]
+    text = render([*first, resumed_at(3), *make_updates(4, 5)])
+    assert "before attempt 1: precision 16-mixed; no clipping seed" in text
+    sgd = OptimizerIdentity(index=0, class_path="torch.optim.SGD", groups=2, parameters=42)
+    first[0] = seeing_run(optimizers=[sgd], schedulers=[])
+    text = render([*first, resumed_at(3), *make_updates(4, 5)])
+    assert "attempt 1: torch.optim.SGD, 2 groups, 42 parameters; no scheduler seed" in text
+    aside = [*first, resumed_at(3), *make_updates(4, 5)]
+    assert "before" in render([*aside, resumed_at(5, attempt=3)])
+    assert "before" not in render([seeing_run(), *make_updates(1, 4), *aside[-3:]])
+
+
+def test_each_optimizer_s_count_at_the_checkpoint_is_named(render):
+    text = render([seeing_run(), *make_updates(1, 4), resumed_at(4, 9)])
+    assert "resumed after update 4 of optimizer 0, 9 of optimizer 1, attempt 1" in text
 
 
 def test_an_attempt_whose_checkpoint_no_recorder_knew_says_what_is_not_counted(render):
@@ -220,7 +239,7 @@ def test_fields_stand_below_one_another():
         (seeing_run(), "run 01234567 of the package, attempt 1: begins"),
         (
             resumed_at(4),
-            "run 01234567 of the package, attempt 2: resumed after update 4 of attempt 1",
+            "run 01234567 of the package, attempt 2: resumed after update 4, attempt 1",
         ),
         (ended_after(9), "end after 9 updates: finished"),
         (make_end(message="no"), "end after 3 updates: finished: no"),

@@ -15,6 +15,8 @@ from traingen.errors import RecordingError
 from traingen.records import Record, Sink
 from traingen.records.guard import GuardedSink
 
+FINDERS = (".lr_find_", ".scale_batch_size_")  # what the names of their checkpoints begin with
+
 
 class Outlet:
     """The recording of one recorder, over all its fits, or the sink that it was given instead.
@@ -33,7 +35,7 @@ class Outlet:
         self._sink: Sink | None = None  # while a fit is being recorded
         self._guard: GuardedSink | None = None  # the files of the last fit, closed or not
         self._mirror: Mirror | None = None
-        self._told: RecordingError | None = None
+        self._told: list[RecordingError] = []
 
     @property
     def is_open(self) -> bool:
@@ -52,8 +54,15 @@ class Outlet:
         self.place.resumed = None
 
     def resume(self, trainer: pl.Trainer, checkpoint: Mapping[str, Any], *, key: str) -> None:
-        """The fit is the next attempt of the run that `checkpoint` belongs to."""
-        self.place = resumed_place(checkpoint, key=key, source=trainer.ckpt_path)
+        """The fit is the next attempt of the run that `checkpoint` belongs to.
+
+        Not if a finder of rates or batch sizes loads what it has saved, to undo what it has tried.
+        """
+        if Path(str(trainer.ckpt_path)).name.startswith(FINDERS):
+            return
+        self.place = resumed_place(
+            checkpoint, key=key, source=trainer.ckpt_path, path=Path(self._settings["path"])
+        )
         self.place.trainer = weakref.ref(trainer)
 
     def open(self, *, rank: int) -> None:
@@ -91,15 +100,22 @@ class Outlet:
         held = [self._guard.held.get(index, 0) for index in range(len(completed))]
         return {
             "run_id": self.place.run_id, "attempt": self.place.attempt,
+            "attempt_id": self.place.attempt_id,
             "updates": held, "completed": list(completed),
         }  # fmt: skip
 
     def new_error(self) -> RecordingError | None:
-        """Why a line could not be written; told once."""
-        error = None if self._guard is None else self._guard.error
-        if error is self._told:
+        """Why a record could not be written; told once."""
+        return self._tell_once(None if self._guard is None else self._guard.error)
+
+    def new_times_error(self) -> RecordingError | None:
+        """Why times could not be written; told once."""
+        return self._tell_once(None if self._guard is None else self._guard.times_error)
+
+    def _tell_once(self, error: RecordingError | None) -> RecordingError | None:
+        if error is None or any(error is told for told in self._told):
             return None
-        self._told = error
+        self._told.append(error)
         return error
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ class Place:
 
     run_id: str = field(default_factory=new_run_id)
     attempt: int = 1
+    attempt_id: str = field(default_factory=new_run_id)
     fits: int = 0  # begun with this trainer
     updates: list[int] = field(default_factory=list)  # completed, by optimizer
     resumed: ResumeFacts | None = None
@@ -111,31 +112,39 @@ class Place:
         if not self.fits or trainer is None or (sink.attempt, there) == (self.attempt, here):
             return
         before, self.attempt = self.attempt, max(self.attempt, sink.attempt) + 1
+        before_id, self.attempt_id = self.attempt_id, new_run_id()
         self.resumed = ResumeFacts(
             attempt=before,
+            attempt_id=before_id,
             updates=list(self.updates),
             global_step=trainer.global_step,
             epoch=trainer.current_epoch,
+            batches=None,
             checkpoint=None,
         )
 
 
-def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any) -> Place:
+def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any, path: Path) -> Place:
     """The run that `checkpoint` belongs to, to be continued; a new one if it was not recorded.
 
-    The state is looked for under `key`, then under that of any other recorder, if there is one: the
-    path may have changed.
+    The state is looked for under `key`, then under that of any other recorder, because the path may
+    have changed: the only one there is, or the one whose run is recorded at `path`.
     """
     states: Mapping[str, Any] = checkpoint.get("callbacks") or {}
-    recorders = [name for name in states if STATE in name]
+    recorders = [name for name in states if STATE in name and states[name]]
     mine = [name for name in recorders if key in name] or recorders  # a guest's key is around ours
+    if len(mine) > 1 and os.path.exists(recording_path(path)):
+        run_id = _run_of(path, rank=0)
+        mine = [name for name in mine if states[name]["run_id"] == run_id]
     state = states[mine[0]] if len(mine) == 1 else None
     updates = list(state["completed"]) if state else []
     facts = ResumeFacts(
         attempt=state["attempt"] if state else None,
+        attempt_id=state["attempt_id"] if state else None,
         updates=updates,
         global_step=checkpoint.get("global_step"),
         epoch=checkpoint.get("epoch"),
+        batches=_batches_of(checkpoint),
         checkpoint=None if source is None else str(source),
     )
     if not state:
@@ -143,6 +152,17 @@ def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any) -> Pl
     return Place(
         run_id=state["run_id"], attempt=state["attempt"] + 1, updates=updates, resumed=facts
     )
+
+
+def _batches_of(checkpoint: Mapping[str, Any]) -> int | None:
+    """Batches of its epoch that were done when `checkpoint` was made.
+
+    In `on_train_batch_end` the batch that ends there is not counted as completed yet.
+    """
+    loop = (checkpoint.get("loops") or {}).get("fit_loop") or {}
+    progress = loop.get("epoch_loop.batch_progress") or {}
+    done = (progress.get("current") or {}).get("processed")
+    return done if isinstance(done, int) else None
 
 
 def _run_of(path: Path, *, rank: int) -> str:

@@ -63,6 +63,7 @@ def describe_fit(
     return describe_run(
         run_id=place.run_id,
         attempt=place.attempt,
+        attempt_id=place.attempt_id,
         resumed=place.resumed,
         observes=observes,
         optimizers=[identify_optimizer(o, index=i) for i, o in enumerate(optimizers_of(trainer))],

@@ -62,7 +62,7 @@ class StepRecorder(pl.Callback):
         on_write_error: what a line that cannot be written does, once the batch is done: `raise`
             ends the training with RecordingError, `warn` lets it go on without recording.
         times: write the seconds of each update, and those its data was waited for, to
-            `times.jsonl` beside the recording.
+            `times.jsonl` beside the recording; if that fails in training, it warns and goes on.
         layer_norms: also the gradient norm of every parameter.
         update_ratios: also, for every parameter, the norm of its change divided by its norm; keeps
             a copy of the parameters.
@@ -385,7 +385,9 @@ class StepRecorder(pl.Callback):
         self.observer.event(name, place | details)
 
     def _report_failure(self, trainer: pl.Trainer) -> None:
-        """Raise what has kept a line from being written, or warn; the loop is whole here."""
+        """Raise what has kept a record from being written, or warn; the loop is whole here."""
+        if (lost := self._outlet.new_times_error()) is not None:
+            _warn(f"traingen: times are no longer kept, updates go on being recorded. {lost}")
         error = self._outlet.new_error()
         if error is None:
             return

@@ -9,14 +9,15 @@ what lies clearly outside of it is found.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.announced import Announced, read_announced
 from traingen.judge.place import Place
-from traingen.judge.watch import Watch, text, times
+from traingen.judge.watch import RECENT, Moment, Watch, text, times
 from traingen.records import EndRecord, EventRecord, UpdateRecord
 
 MANY = 50  # updates after which an average without a known start is missed within one epoch
@@ -31,6 +32,25 @@ class _Moment:
     updates: dict[int, int]  # by optimizer
     epoch: int
 
+    @property
+    def total(self) -> int:
+        """Updates of all optimizers."""
+        return sum(self.updates.values())
+
+
+@dataclass(slots=True)
+class _Over:
+    """A stretch that is over and shows something."""
+
+    stretch: _Stretch
+    asked: Announced | None
+    class_path: str
+    finished: bool  # it came to the end of the run
+
+    def judge(self) -> Finding | None:
+        """What it shows."""
+        return _judge(self.stretch, self.asked, self.class_path, finished=self.finished)
+
 
 @dataclass(slots=True)
 class _Stretch:
@@ -40,6 +60,7 @@ class _Stretch:
     before: _Moment | None = None  # the last before it first changed
     latest: _Moment | None = None
     moments: int = 0
+    recent: deque[_Moment] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def add(self, moment: _Moment, *, starts: int) -> None:
         """Take the next moment in."""
@@ -49,6 +70,23 @@ class _Stretch:
             self.before = moment
         self.latest = moment
         self.moments += 1
+        self.recent.append(moment)
+
+    def rewind(self, to: int) -> bool:
+        """Forget moments after `to` updates; whether anything is left."""
+        beyond = 0
+        while self.recent and self.recent[-1].total > to:
+            self.recent.pop()
+            beyond += 1
+        if not beyond:
+            return True
+        self.moments -= beyond
+        self.latest = self.recent[-1] if self.recent else None
+        if self.eligible is not None and self.eligible.total > to:
+            self.eligible = None
+        if self.before is not None and self.before.total > to:
+            self.before = self.latest
+        return self.latest is not None
 
     @property
     def idle(self) -> bool:
@@ -65,7 +103,7 @@ class CadenceWatch(Watch):
         self._asked: dict[str, Announced] = {}  # by class
         self._stretches: dict[int, _Stretch] = {}  # by optimizer
         self._class: str = ""
-        self._found: list[tuple[int, Finding]] = []  # in stretches that are over: where, what
+        self._over: list[_Over] = []
 
     def began(self) -> None:
         """A resume: the stretch is over, and counts as far as it is not superseded."""
@@ -73,10 +111,14 @@ class CadenceWatch(Watch):
 
     restarted = began
 
-    def rewind(self, to: int) -> None:
-        """Forget stretches that began beyond `to`."""
+    def rewind(self, to: Moment) -> None:
+        """Forget what the average did beyond the checkpoint."""
         self._conclude()
-        self._found = [(at, finding) for at, finding in self._found if at < to]
+        for one in self._over:
+            moments = one.stretch.moments
+            kept = one.stretch.rewind(to[0])
+            one.finished &= kept and one.stretch.moments == moments
+        self._over = [one for one in self._over if one.judge() is not None]
 
     def happened(self, event: EventRecord) -> None:
         """The average is announced."""
@@ -107,38 +149,40 @@ class CadenceWatch(Watch):
 
     def findings(self) -> Iterator[Finding]:
         """At most one of each kind."""
-        found = [finding for _, finding in self._found]
-        current = self._judge(finished=False)
-        found += [] if current is None else [current]
         seen: set[str] = set()
-        for finding in found:
-            if finding.id not in seen:
+        for one in [*self._over, *self._now(finished=False)]:
+            finding = one.judge()
+            if finding is not None and finding.id not in seen:
                 seen.add(finding.id)
                 yield finding
 
     def _conclude(self, *, finished: bool = False) -> None:
-        finding = self._judge(finished=finished)
-        if finding is not None:
-            stretch = self._leading()
-            moment = None if stretch is None else stretch.eligible
-            at = 0 if moment is None else sum(moment.updates.values())
-            self._found.append((at, finding))
+        self._over += [one for one in self._now(finished=finished) if one.judge() is not None]
         self._stretches.clear()
+
+    def _now(self, *, finished: bool) -> list[_Over]:
+        """The stretch under way, if there is one."""
+        leading = self._leading()
+        if leading is None:
+            return []
+        asked = self._asked.get(self._class)
+        return [_Over(leading, asked, self._class, finished)]
 
     def _leading(self) -> _Stretch | None:
         """What the optimizer saw that updates most often: it sees most of the average."""
         return max(self._stretches.values(), key=lambda one: one.moments, default=None)
 
-    def _judge(self, *, finished: bool) -> Finding | None:
-        stretch = self._leading()
-        if stretch is None or stretch.latest is None:
-            return None
-        asked = self._asked.get(self._class)
-        if asked is not None and asked.every is not None:
-            return _judge_never(stretch, asked, finished=finished) or _judge_pace(stretch, asked)
-        if finished and not (asked is not None and asked.delayed):
-            return _judge_idle(stretch, self._class)
+
+def _judge(
+    stretch: _Stretch, asked: Announced | None, class_path: str, *, finished: bool
+) -> Finding | None:
+    if stretch.latest is None:
         return None
+    if asked is not None and asked.every is not None:
+        return _judge_never(stretch, asked, finished=finished) or _judge_pace(stretch, asked)
+    if finished and not (asked is not None and asked.delayed):
+        return _judge_idle(stretch, class_path)
+    return None
 
 
 def _slowest(begin: _Moment, end: _Moment) -> int:

@@ -14,6 +14,8 @@ from traingen.records import EventRecord, UpdateRecord
 
 SLACK = 1e-3  # relative: torch's own float32 norm, by which it clips, is good to 1e-4
 BEYOND = -1  # in place of an optimizer: norms that were too large, or may have been
+PARTS = -2  # in place of an optimizer: norms that were clipped in parts
+IN_PARTS = " in parts or by another norm"
 SLACK_OF_HALVES = 1e-2  # gradients in 16 bits are rounded once more when they are scaled
 
 
@@ -27,18 +29,31 @@ class LimitWatch(Watch):
             return
         if norm > limit * (1 + self._slack()):
             name = self.place.name(record.update, record.optimizer)
+            in_parts = self._is_clipped_in_parts(record)
             how = "after clipping" if record.clipped else "and nothing was clipped"
             self.note(
                 kinds.CLIP_LIMIT,
-                f"{name}: the gradient norm is {norm:.6g} {how}, the run declares a clip by "
-                f"{self._declared['algorithm']} at {self._declared['value']}",
+                f"{name}: the gradient norm is {norm:.6g} {how}{IN_PARTS if in_parts else ''}, the "
+                f"run declares a clip by {self._declared['algorithm']} at "
+                f"{self._declared['value']}",
+                of=PARTS if in_parts else None,
             )
 
     def findings(self) -> Iterator[Finding]:
-        """One over all updates."""
-        for _, tally in self.noted(kinds.CLIP_LIMIT):
-            told = f"{tally.told}; {tally.count} of {self.place.seen} updates exceed it"
-            yield kinds.CLIP_LIMIT.found(told)
+        """One over all updates; where all were clipped in parts, nothing need be wrong."""
+        noted = dict(self.noted(kinds.CLIP_LIMIT))
+        if noted:
+            beyond = noted.get(None)
+            told = beyond or noted[PARTS]
+            yield kinds.CLIP_LIMIT.found(
+                f"{told.told}; {told.count} of {self.place.seen} updates exceed it",
+                severity=None if beyond else "info",
+            )
+
+    def _is_clipped_in_parts(self, record: UpdateRecord) -> bool:
+        """Whether no one factor tells how: each parameter, or each group, by a norm of its own."""
+        by_norm = self._declared.get("algorithm") == "norm"
+        return by_norm and bool(record.clipped) and record.clip_coefficient is None
 
     @property
     def _declared(self) -> dict[str, Any]:

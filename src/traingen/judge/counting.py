@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import Watch, count, index, text, times
+from traingen.judge.watch import Moment, Watch, count, index, text, times
 from traingen.records import EventRecord, UpdateRecord
 
+SOME = 2  # optimizers of which each made an update
 SEVERAL = 3  # updates, none of which had a gradient: more than one batch that was left out
 
 
@@ -27,10 +29,10 @@ class GradientWatch(Watch):
 
     restarted = began
 
-    def rewind(self, to: int) -> None:
+    def rewind(self, to: Moment) -> None:
         """Forget gradients that are superseded as well."""
         super().rewind(to)
-        self._reached = {one: at for one, at in self._reached.items() if at <= to}
+        self._reached = {one: at for one, at in self._reached.items() if at <= to[0]}
 
     def happened(self, event: EventRecord) -> None:
         """Stochastic weight averaging adds such an epoch, and Lightning steps at its end."""
@@ -52,14 +54,14 @@ class GradientWatch(Watch):
         if not {"grad_norm", "objective"} <= set(observes):
             return
         what = "no gradient" if record.grad_norm is None else "a gradient of 0"
-        told = f"{name} had {what} and no backward before it"
+        told = f"{name} had {what}: no backward, or none that was not cleared again"
         self.note(kinds.NO_GRADIENT, told, of=record.optimizer)
 
     def findings(self) -> Iterator[Finding]:
         """One over all optimizers; an error if one of them never had any."""
         tallies = dict(self.noted(kinds.NO_GRADIENT))
         if tallies:
-            first = min(tallies.values(), key=lambda tally: tally.at)
+            first = min(tallies.values(), key=lambda tally: tally.at[0])
             steps = sum(tally.count for tally in tallies.values())
             never = [one for one, tally in tallies.items() if self._is_idle(one, tally.count)]
             told = f"{first.told}; {steps} of {self.place.seen} updates are such"
@@ -76,19 +78,44 @@ class GradientWatch(Watch):
         return never and without >= SEVERAL
 
 
+@dataclass(slots=True)
+class _Counted:
+    """What the loop and the optimizers counted in one attempt or fit, from its first update on."""
+
+    first: tuple[int, dict[int, int]]  # global_step, updates by optimizer
+    last: tuple[int, dict[int, int]]
+
+    def tell(self) -> str:
+        """Whether the loop has counted more than the updates of any one optimizer."""
+        made = {i: n - self.first[1].get(i, 0) for i, n in self.last[1].items()}
+        steps = self.last[0] - self.first[0]
+        if not steps > max(made.values()) > 1 or sum(n > 0 for n in made.values()) < SOME:
+            return ""
+        each = " and ".join(f"{n} of optimizer {i}" for i, n in sorted(made.items()) if n > 0)
+        return f"global_step rose by {steps} over {each}"
+
+
 class CounterWatch(Watch):
     """Compare what the loop counts with what optimizers do."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._begin: tuple[int, dict[int, int]] | None = None  # global_step, updates
-        self._told = ""
+        self._counted: list[_Counted] = []  # what tells something, and the one under way
+        self._opens = True
 
     def began(self) -> None:
         """Count anew."""
-        self._begin = None
+        self._opens = True
 
     restarted = began
+
+    def rewind(self, to: Moment) -> None:
+        """Forget what was counted beyond the checkpoint, where the counter is known again."""
+        super().rewind(to)
+        self._counted = [one for one in self._counted if sum(one.first[1].values()) <= to[0]]
+        for one in self._counted:
+            if sum(one.last[1].values()) > to[0]:
+                one.last = one.first if to[1] is None else (to[1], dict(self.place.updates))
 
     def happened(self, event: EventRecord) -> None:
         """A step without an update, an update without a step, or a new optimizer."""
@@ -105,18 +132,15 @@ class CounterWatch(Watch):
             self.note(kinds.OPTIMIZER_FOUND, f"{who} stepped, first {self.place.now()}", of=number)
 
     def updated(self, record: UpdateRecord) -> None:
-        """Whether the loop has counted more than the updates of any one optimizer."""
+        """Where the loop's counter stands."""
         if record.global_step is None or not self.place.several:
             return
-        if self._begin is None:
-            self._begin = (record.global_step, dict(self.place.updates))
-            return
-        step, before = self._begin
-        made = {i: n - before.get(i, 0) for i, n in self.place.updates.items()}
-        steps = record.global_step - step
-        if steps > max(made.values()) > 1 and sum(n > 0 for n in made.values()) > 1:
-            each = " and ".join(f"{n} of optimizer {i}" for i, n in sorted(made.items()) if n > 0)
-            self._told = f"global_step rose by {steps} over {each}"
+        now = (record.global_step, dict(self.place.updates))
+        if self._opens:
+            self._counted = [one for one in self._counted if one.tell()]
+            self._counted.append(_Counted(first=now, last=now))
+        self._opens = False
+        self._counted[-1].last = now
 
     def findings(self) -> Iterator[Finding]:
         """One per kind; updates behind the loop's back one per optimizer."""
@@ -132,8 +156,9 @@ class CounterWatch(Watch):
             yield kinds.UNCOUNTED.found(told)
         for _, tally in self.noted(kinds.OPTIMIZER_FOUND):
             yield kinds.OPTIMIZER_FOUND.found(tally.told)
-        if self._told:
-            yield kinds.GLOBAL_STEP.found(self._told)
+        telling = [one for one in self._counted if one.tell()]
+        if telling:
+            yield kinds.GLOBAL_STEP.found(telling[-1].tell())
 
 
 class WindowWatch(Watch):
@@ -174,20 +199,21 @@ def _left_out(record: UpdateRecord) -> str:
 class ClosureWatch(Watch):
     """Count how often closures were evaluated."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._most = 0
-
     def updated(self, record: UpdateRecord) -> None:
         """More than one evaluation per update is worth saying."""
         evaluations = record.closure.evaluations if record.closure else 0
         if evaluations > 1:
-            self._most = max(self._most, evaluations)
             name = self.place.name(record.update, record.optimizer)
-            self.note(kinds.CLOSURE, f"{name}: {evaluations} evaluations of its closure")
+            told = f"{name}: {evaluations} evaluations of its closure"
+            self.note(kinds.CLOSURE, told, of=evaluations)
 
     def findings(self) -> Iterator[Finding]:
         """One over all updates."""
-        for _, tally in self.noted(kinds.CLOSURE):
-            told = f"{tally.told}; {tally.count} of {self.place.seen} updates took several, at most"
-            yield kinds.CLOSURE.found(f"{told} {self._most}")
+        tallies = {evaluations or 0: tally for evaluations, tally in self.noted(kinds.CLOSURE)}
+        if tallies:
+            first = min(tallies.values(), key=lambda tally: tally.at[0])
+            steps = sum(tally.count for tally in tallies.values())
+            yield kinds.CLOSURE.found(
+                f"{first.told}; {steps} of {self.place.seen} updates took several, at most "
+                f"{max(tallies)}"
+            )

@@ -24,7 +24,8 @@ NONFINITE_LOSS = FindingKind(
     title="a loss that is no number, with gradients that are",
     meaning=(
         "The loss, or the norm before clipping, is NaN or infinite while the applied gradients "
-        "are finite: the weights are intact, but such a loss teaches nothing or only in part."
+        "are finite, or were cleared: the weights are intact, but such a loss teaches nothing or "
+        "only in part."
     ),
     fix="Find the term of the loss that overflows, and the samples that bring it about.",
     example="loss = cross_entropy + torch.tensor(float('inf'))  # a constant has no gradient",
@@ -129,7 +130,8 @@ NO_GRADIENT = FindingKind(
     severity="warning",
     title="updates without a gradient",
     meaning=(
-        "The optimizer stepped and no backward had reached its parameters. The step counts, the "
+        "The optimizer stepped and no backward had reached its parameters since their gradients "
+        "were cleared. The step counts, the "
         "schedule goes on, and momentum or weight decay may still move the weights. An error if "
         "an optimizer made 3 updates or more and never had a gradient: it trains nothing."
     ),
@@ -290,19 +292,33 @@ RATE_MOVED = FindingKind(
     ),
     example="LambdaLR(optimizer, lambda k: 0.9**k), resumed with lambda k: 0.1",
 )
+DATA_PLACE = FindingKind(
+    id="TG-RECORD-DATA-PLACE",
+    severity="warning",
+    title="data used twice or left out after a resume",
+    meaning=(
+        "The resumed attempt did not go on in the data where its checkpoint stood: it has batches "
+        "of the epoch under way again, begins before the checkpoint, or leaves a whole epoch out; "
+        "or it made updates of that epoch again with other batches. Then some data come twice and "
+        "some never, unless they only look different, as by augmentation."
+    ),
+    fix=(
+        "Resume at the end of an epoch, or with a loader that restores its state (state_dict and "
+        "load_state_dict)."
+    ),
+    example="fit --ckpt_path=last.ckpt in the middle of an epoch, with a plain DataLoader",
+)
 NOT_REPEATED = FindingKind(
     id="TG-RECORD-NOT-REPEATED",
     severity="info",
     title="a resume that does not repeat what was made before",
     meaning=(
         "Updates after the checkpoint were made again with other values. A checkpoint need hold "
-        "neither random generators nor the place in the data. Another order of an epoch that "
-        "began after the checkpoint is harmless. A warning if epoch or batch_idx moved, or if an "
-        "epoch that was under way at the checkpoint went on with other batches: unless they only "
-        "look different, as by augmentation, data of that epoch are used twice or left out."
+        "neither random generators nor the place in the data; another order of an epoch that began "
+        "after the checkpoint is harmless. Random generators alone are not told."
     ),
-    fix="Resume at the end of an epoch, or with a loader and generators that restore their state.",
-    example="fit --ckpt_path=last.ckpt in the middle of an epoch, with shuffle=True",
+    fix="Nothing, or resume with a loader and generators that restore their state.",
+    example="fit --ckpt_path=last.ckpt at the end of an epoch, with shuffle=True",
 )
 RANKS = FindingKind(
     id="TG-RECORD-RANKS",
@@ -323,5 +339,5 @@ KINDS = (
     NONFINITE, NONFINITE_LOSS, CLIP_LIMIT, CLIP_BEFORE_BACKWARD, CLIP_SCALED, EMA_NEVER,
     EMA_CADENCE, EMA_SKIPPED, EMA_DEVICE, AVERAGE_MOVED, NO_GRADIENT, NO_UPDATE, UNCOUNTED,
     OPTIMIZER_FOUND, PARTIAL_WINDOW, SKIPPED, SCALE_COLLAPSED, TICKED_ON_SKIPPED, REWOUND, SWAPPED,
-    REPLACED, GLOBAL_STEP, CLOSURE, RATE_MOVED, NOT_REPEATED, RANKS,
+    REPLACED, GLOBAL_STEP, CLOSURE, RATE_MOVED, DATA_PLACE, NOT_REPEATED, RANKS,
 )  # fmt: skip

@@ -10,8 +10,17 @@ from typing import Any
 from traingen.records import UpdateRecord
 
 RATES = ("lr", "hyper_parameters")
-PLACE = ("epoch", "batch_idx")
-_VALUES = (*PLACE, "batch", "loss", "objective", "grad_norm", "parameters")
+_VALUES = (
+    "epoch",
+    "batch_idx",
+    "batch",
+    "loss",
+    "objective",
+    "grad_norm",
+    "parameters",
+    "averages",
+    "distance",
+)
 QUANTITIES = (*RATES, *_VALUES, "rng")  # the most telling first
 RATE_RTOL = 1e-9  # a schedule that is computed another way may round otherwise
 SHOWN = 24  # characters of a value
@@ -29,11 +38,15 @@ class Made:
     loss: float | None
     objective: float | None
     grad_norm: float | None
+    grad_norm_source: str | None
     parameters: str | None  # digest
+    averages: int | None  # how often weights were averaged
+    distance: float | None  # between the averaged weights and those that train
     rng: dict[str, str] | None
     micro_batches: int
     samples: int | None  # hash of the sample ids
     swapped: bool  # another scheduler had come in this attempt
+    told: dict[str, str] | None = None  # which rates and batches were not those first made
 
     @property
     def first_batch(self) -> int | None:
@@ -53,7 +66,10 @@ def keep_made(record: UpdateRecord, *, swapped: bool) -> Made:
         loss=record.loss,
         objective=record.objective,
         grad_norm=record.grad_norm,
+        grad_norm_source=record.grad_norm_source,
         parameters=record.parameters,
+        averages=(record.ema or {}).get("updates"),
+        distance=(record.ema or {}).get("distance"),
         rng=record.rng,
         micro_batches=record.micro_batches,
         samples=None if ids is None else hash(tuple(ids)),
@@ -67,6 +83,8 @@ def tell_differences(before: Made, now: Made) -> dict[str, str]:
     told["hyper_parameters"] = _tell_options(before.hyper_parameters, now.hyper_parameters)
     for name in _VALUES:
         told[name] = _tell_value(name, getattr(before, name), getattr(now, name))
+    if before.grad_norm_source != now.grad_norm_source:  # a clip's own norm is of float32
+        told["grad_norm"] = ""
     told["rng"] = _tell_streams(before.rng or {}, now.rng or {})
     return {name: text for name, text in told.items() if text}
 
@@ -74,7 +92,12 @@ def tell_differences(before: Made, now: Made) -> dict[str, str]:
 def has_other_data(before: Made, now: Made) -> bool:
     """Whether it may be of other samples; where they are known to be the same, they look other."""
     same = before.samples is not None and before.samples == now.samples
-    return not same and _tell_value("batch", before.batch, now.batch) != ""
+    return not same and tell_batches(before, now) != ""
+
+
+def tell_batches(before: Made, now: Made) -> str:
+    """Both digests, where they differ."""
+    return _tell_value("batch", before.batch, now.batch)
 
 
 def _tell_rates(before: list[float], now: list[float]) -> str:

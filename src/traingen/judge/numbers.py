@@ -26,17 +26,22 @@ class NumbersWatch(Watch):
         if not wrong:
             return
         gradient = _applied_gradient(record)
-        harmless = gradient is not None and math.isfinite(gradient)
+        harmless = math.isfinite(gradient) if gradient is not None else self._had_none(record)
         kind = kinds.NONFINITE_LOSS if harmless else kinds.NONFINITE
         name = self.place.name(record.update, record.optimizer)
         told = f"{name}: {', '.join(wrong)}{_culprits(record)}"
         self.note(kind, told, of=record.optimizer)
 
+    def _had_none(self, record: UpdateRecord) -> bool:
+        """Whether gradients were cleared before the step, as a guard against NaN does."""
+        observes = [] if self.place.run is None else self.place.run.observes
+        return record.objective is None and {"grad_norm", "objective"} <= set(observes)
+
     def findings(self) -> Iterator[Finding]:
         """One per optimizer and kind."""
         for kind in (kinds.NONFINITE, kinds.NONFINITE_LOSS):
             for optimizer, tally in self.noted(kind):
-                updates = self.place.updates.get(optimizer or 0, 0)
+                updates = self.place.seen_of(optimizer or 0)
                 yield kind.found(f"{tally.told}; {tally.count} of {updates} updates are such")
 
 

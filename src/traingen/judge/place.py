@@ -20,14 +20,17 @@ class Place:
     """Follows the records of one file; a resume takes back what it supersedes."""
 
     updates: dict[int, int] = field(default_factory=dict)  # by optimizer, completed
-    missing: int = 0  # updates of all optimizers before the first line of this file
+    lacking: dict[int, int] = field(default_factory=dict)  # of them, those not in this file
     global_step: int | None = None  # the loop's counter, as the last record that has it says
+    event_step: int | None = None  # the same, where the last record is an event that has it
     step_before: int | None = None  # the same, before the update in question
     runs: list[RunRecord] = field(default_factory=list)  # of every attempt so far
     fresh: bool = True  # nothing of this training was done before this stretch
     over: bool = False  # the attempt came to an end of its own
     optimizers: dict[int, OptimizerIdentity] = field(default_factory=dict)  # as the run names them
     schedulers: dict[int, SchedulerIdentity] = field(default_factory=dict)
+    # by attempt that is over: what it had completed, and what of that this file lacks
+    _left: dict[int, tuple[dict[int, int], dict[int, int]]] = field(default_factory=dict)
 
     @property
     def run(self) -> RunRecord | None:
@@ -45,21 +48,47 @@ class Place:
         return sum(self.updates.values())
 
     @property
+    def moment(self) -> tuple[int, int | None]:
+        """Updates completed and, between updates, the loop's counter."""
+        return self.total, self.event_step
+
+    @property
+    def missing(self) -> int:
+        """Updates of all optimizers that this file does not hold."""
+        return sum(self.lacking.values())
+
+    @property
     def seen(self) -> int:
-        """Those of them that this file holds."""
+        """Those that it holds."""
         return self.total - self.missing
+
+    def seen_of(self, optimizer: int) -> int:
+        """Those of one optimizer."""
+        return self.updates.get(optimizer, 0) - self.lacking.get(optimizer, 0)
 
     def began(self, run: RunRecord) -> None:
         """An attempt begins where its checkpoint stood."""
-        resumed = run.resumed
+        resumed, before = run.resumed, self.run
+        if before is not None:
+            self._left[before.attempt] = (self.updates, self.lacking)
         self.updates = {} if resumed is None else dict(enumerate(resumed.updates))
         self.global_step = 0 if resumed is None else resumed.global_step
         self.fresh = resumed is None
         self.optimizers = {one.index: one for one in run.optimizers}
         self.schedulers = {one.id: one for one in run.schedulers}
-        self.missing = self.total if self.run is None else min(self.missing, self.total)
         self.runs.append(run)
+        self.lacking = self._find_lacking()
+        self.event_step = None
         self.over = False
+
+    def _find_lacking(self) -> dict[int, int]:
+        """Of the updates up to the checkpoint those that no attempt in this file has made."""
+        line = self.lineage
+        made, lacking = ({}, {}) if len(line) < 2 else self._left[line[-2].attempt]
+        return {
+            i: min(n, lacking.get(i, 0)) + max(n - made.get(i, 0), 0)
+            for i, n in self.updates.items()
+        }
 
     def restarted(self) -> None:
         """Another `fit` of the same training begins."""
@@ -67,6 +96,7 @@ class Place:
 
     def updated(self, record: UpdateRecord) -> None:
         """An update was completed."""
+        self.event_step = None
         self.updates[record.optimizer] = record.update
         self.step_before = self.global_step
         if self.step_before is None and record.global_step is not None:
@@ -77,11 +107,13 @@ class Place:
     def happened(self, event: EventRecord) -> None:
         """Something happened that may have moved the loop's counter."""
         step = (event.details or {}).get("global_step")
+        self.event_step = step if isinstance(step, int) else None
         if isinstance(step, int):
             self.global_step = step
 
     def ended(self, record: EndRecord) -> None:
         """The attempt is over; one that was cut off might still have made its first update."""
+        self.event_step = self.global_step
         self.over = record.reason in ("finished", "stopped")
 
     @property

@@ -9,7 +9,13 @@ from traingen.judge import kinds
 from traingen.reading.opening import by_rank
 from traingen.records import RankDisagreement
 
-ONE_MODEL = ("lr", "ticks", "grad_norm_clipped", "parameters")  # the most telling first
+ONE_MODEL = (
+    "lr",
+    "hyper_parameters",
+    "ticks",
+    "grad_norm_clipped",
+    "parameters",
+)  # the most telling first
 
 
 def judge_ranks(disagreements: Iterable[RankDisagreement]) -> list[Finding]:

@@ -82,7 +82,7 @@ class RecordingJudge:
         if before is not None:
             self._leave(before.attempt)
         for watch in self._watches:
-            watch.rewind(self._place.total)
+            watch.rewind((self._place.total, self._place.global_step))
             watch.began()
 
     def _leave(self, attempt: int) -> None:
@@ -91,7 +91,10 @@ class RecordingJudge:
         if len(self._left) > _LEFT:
             self._left.popitem(last=False)
         parents = [run.attempt for run in self._place.lineage[:-1]]
-        if parents and parents[-1] != attempt and parents[-1] in self._left:
+        if not parents:
+            history = {type(watch): watch for watch in self._watches if watch.of_history}
+            self._take_up([history.get(kind) or kind(self._place) for kind in _WATCHES])
+        elif parents[-1] != attempt and parents[-1] in self._left:
             self._take_up(self._copy(self._left[parents[-1]]))
 
     def _copy(self, watches: list[Watch]) -> list[Watch]:

@@ -1,22 +1,16 @@
-"""Whether a resumed attempt repeats what was made beyond its checkpoint before."""
+"""Whether a resumed attempt goes on as its training would have done."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
-from traingen.judge.made import (
-    PLACE,
-    QUANTITIES,
-    RATES,
-    Made,
-    has_other_data,
-    keep_made,
-    tell_differences,
-)
+from traingen.judge.data import SORTS, DataPlace, Key
+from traingen.judge.made import QUANTITIES, RATES, Made, keep_made, tell_differences
 from traingen.judge.place import Place
 from traingen.judge.watch import Watch, index
 from traingen.records import EventRecord, UpdateRecord
@@ -24,8 +18,7 @@ from traingen.records.order import completed_at
 
 KEPT = 1000  # of the latest updates of an attempt, what is compared when they are made again
 MOST = 4 * KEPT  # of all attempts
-
-Key = tuple[int, int]  # optimizer, update
+IDLE = ("skipped_step", "counted_without_update")  # steps without an update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +26,7 @@ class _Told:
     """Where a quantity first differed, and how."""
 
     attempt: int
+    at: int  # updates completed then, of all optimizers
     where: str  # update
     what: str
 
@@ -45,10 +39,11 @@ class _Attempt:
     parent: _Attempt | None  # that it goes on from; None if that is not known
     completed: dict[int, int]  # at its checkpoint, by optimizer
     made: OrderedDict[Key, Made] = field(default_factory=OrderedDict)
+    opening: dict[Key, Made] = field(default_factory=dict)  # of its latest epoch, the first
+    epoch: int | None = None  # the latest
     rates: dict[str, _Told] = field(default_factory=dict)  # by quantity
     rest: dict[str, _Told] = field(default_factory=dict)
-    moved: bool = False  # in the data
-    twice: str = ""  # which data were used twice
+    data: dict[str, _Told] = field(default_factory=dict)  # by sort
 
     @property
     def start(self) -> int:
@@ -57,7 +52,7 @@ class _Attempt:
 
 
 class RepeatWatch(Watch):
-    """Compare each update that is made again with what it was when it was made before.
+    """Compare each update that is made again with what it was before, and its data with all before.
 
     An attempt is compared with the one that it goes on from, with others that went on from the same
     checkpoint or a later one of that, and with the attempts before those; never with one that had
@@ -71,8 +66,7 @@ class RepeatWatch(Watch):
         self._now = _Attempt(number=0, parent=None, completed={})
         self._attempts = {0: self._now}
         self._before: dict[Key, Made] = {}  # what may be made again now
-        self._begun: set[int | None] = set()  # epochs under way at the checkpoint
-        self._used: dict[tuple[int, str], str] = {}  # their batches until there, with the update
+        self._data: DataPlace | None = None  # at the checkpoint, for as long as the fit lasts
         self._swapped: set[int | None] = set()  # optimizers with another scheduler; None: any
         self._kept = 0
         self._again = 0
@@ -91,14 +85,25 @@ class RepeatWatch(Watch):
         )
         self._swapped.clear()
         self._before = self._find_before(line)
-        self._find_begun(line)
+        self._data = DataPlace(
+            run,
+            done=_find_done(line, completed),
+            beyond=_find_beyond(self._now.parent, completed),
+            again=self._before,
+            name=self.place.name,
+        )
+        for one in list(self._attempts.values())[: -MOST // KEPT]:
+            one.opening.clear()
 
     def restarted(self) -> None:
-        """Schedulers are built anew."""
+        """Schedulers are built anew, and the data begin anew."""
         self._swapped.clear()
+        self._data = None
 
     def happened(self, event: EventRecord) -> None:
         """From a swap on, rates are those of another scheduler."""
+        if self._data is not None and event.event in IDLE:
+            self._data.pass_idle()
         if event.event == "scheduler_swapped":
             number = index(event.details, "id")
             identity = None if number is None else self.place.schedulers.get(number)
@@ -109,32 +114,41 @@ class RepeatWatch(Watch):
         key = (record.optimizer, record.update)
         made = keep_made(record, swapped=bool(self._swapped & {None, record.optimizer}))
         before = self._before.pop(key, None)
-        if before is not None:
-            self._compare(key, before, made)
-        self._keep(key, made)
+        told = {} if before is None else self._compare(key, before, made)
+        if self._data is not None:
+            for sort, what in self._data.look_at(key, made, before):
+                self._now.data.setdefault(sort, self._tell(key, what))
+                told[sort] = what
+        self._keep(key, replace(made, told=told) if told else made)
 
     def findings(self) -> Iterator[Finding]:
-        """At most one of each kind over all resumes; of attempts that stand a warning."""
-        every = self._attempts.values()
-        stand = {one.number for one in _iter_line(self._now)}
-        standing = [one for one in every if one.number in stand]
-        others = [one for one in every if one.number not in stand]
-        if rates := _first([one.rates for one in standing]):
-            yield kinds.RATE_MOVED.found(_tell(rates))
-        rest = _first(
-            [*(one.rest for one in standing), *(b for one in others for b in (one.rates, one.rest))]
-        )
-        if not rest:
-            return
-        counted = f"{self._different} of {self._again} updates that were made again"
-        twice = next((f"; {one.twice}" for one in standing if one.twice), "")
-        moved = any(one.moved for one in standing)
-        yield kinds.NOT_REPEATED.found(
-            f"{_tell(rest)}{twice}; {counted}", severity="warning" if moved else None
-        )
+        """At most one of each kind over all resumes; a warning only of what stands."""
+        limits = _find_limits(self._now)
+        every = list(self._attempts.values())
+        rates, old_rates = _part([one.rates for one in every], limits)
+        rest, old_rest = _part([one.rest for one in every], limits)
+        data, _ = _part([one.data for one in every], limits)
+        if rates:
+            yield kinds.RATE_MOVED.found(_tell(_first(rates, RATES)))
+        if data:
+            yield kinds.DATA_PLACE.found(_tell(_first(data, SORTS)))
+        others = _first([*rest, *old_rates, *old_rest], QUANTITIES)
+        if others.keys() - {"rng"}:  # a checkpoint holds none, and where nothing draws it is none
+            counted = f"{self._different} of {self._again} updates that were made again"
+            yield kinds.NOT_REPEATED.found(f"{_tell(others)}; {counted}")
+
+    def _tell(self, key: Key, what: str) -> _Told:
+        optimizer, update = key
+        name = self.place.name(update, optimizer)
+        return _Told(attempt=self._now.number, at=self.place.total, where=name, what=what)
 
     def _keep(self, key: Key, made: Made) -> None:
-        """Let go of the oldest where it becomes too much."""
+        """Let go of the oldest where it becomes too much, but not of where the epoch began."""
+        if made.epoch != self._now.epoch:
+            self._now.epoch = made.epoch
+            self._now.opening.clear()
+        if len(self._now.opening) < KEPT:
+            self._now.opening[key] = made
         self._now.made[key] = made
         self._kept += 1
         if len(self._now.made) > KEPT:
@@ -154,66 +168,52 @@ class RepeatWatch(Watch):
         beside = [one for one in self._attempts.values() if _passes(one, owner, self._now.start)]
         found: dict[Key, Made] = {}
         for one in (*line, *beside, owner):  # the last has the last word
-            for (optimizer, update), made in one.made.items():
-                if update > self._now.completed.get(optimizer, 0):
-                    found[optimizer, update] = made
+            found |= _find_beyond(one, self._now.completed)
         return found
-
-    def _find_begun(self, line: list[_Attempt]) -> None:
-        """Epochs that the checkpoint lies in, and which batches of them were used until there.
-
-        Where the update at the checkpoint is not known, the first one after it tells: its batch is
-        the first of its epoch or not.
-        """
-        completed = self._now.completed
-        done = {
-            key: made
-            for one in line
-            for key, made in one.made.items()
-            if key[1] <= completed.get(key[0], 0)
-        }
-        self._begun = {done[key].epoch for key in completed.items() if key in done}
-        if not self._begun and self._now.start:
-            first = next(iter(self._before.values()), None)
-            inside = first is not None and (first.first_batch or 0) > 0
-            self._begun = {first.epoch} if first is not None and inside else set()
-        self._used = {
-            (optimizer, made.batch): self.place.name(update, optimizer)
-            for (optimizer, update), made in done.items()
-            if made.batch is not None and made.epoch in self._begun
-        }
 
     # ---- what is not as before ------------------------------------------------------------------
 
-    def _compare(self, key: Key, before: Made, now: Made) -> None:
+    def _compare(self, key: Key, before: Made, now: Made) -> dict[str, str]:
+        """The rates that are not those first made: one that repeats the wrong ones has them too."""
         self._again += 1
-        told = tell_differences(before, now)
-        if not told:
-            return
-        self._different += 1
-        optimizer, update = key
-        name = self.place.name(update, optimizer)
-        for quantity, what in told.items():
-            excused = before.swapped or now.swapped
-            book = self._now.rates if quantity in RATES and not excused else self._now.rest
-            found = _Told(attempt=self._now.number, where=name, what=what)
-            book.setdefault(quantity, found)
-        self._now.moved |= any(quantity in PLACE for quantity in told)
-        if now.epoch in self._begun and has_other_data(before, now):
-            self._now.moved = True
-            used = self._used.get((optimizer, now.batch or ""))
-            if used is not None and not self._now.twice:
-                self._now.twice = (
-                    f"used twice in one epoch: the batch of {used}, again in {name} of attempt "
-                    f"{self._now.number}"
-                )
+        moved = {name: what for name, what in (before.told or {}).items() if name in RATES}
+        differences = tell_differences(before, now)
+        self._different += bool(differences)
+        for quantity, what in differences.items():
+            if quantity in RATES and not before.swapped and not now.swapped:
+                moved[quantity] = what
+            else:
+                self._now.rest.setdefault(quantity, self._tell(key, what))
+        for quantity, what in moved.items():
+            self._now.rates.setdefault(quantity, self._tell(key, what))
+        return moved
 
 
-def _iter_line(one: _Attempt | None) -> Iterator[_Attempt]:
-    """`one` and those that it goes on from."""
+def _find_limits(one: _Attempt | None) -> dict[int, float]:
+    """Up to how many updates `one` stands, and each attempt that it goes on from."""
+    limits: dict[int, float] = {}
+    limit = math.inf
     while one is not None:
-        yield one
-        one = one.parent
+        limits[one.number] = limit
+        limit, one = min(limit, one.start), one.parent
+    return limits
+
+
+def _find_done(line: Sequence[_Attempt], completed: Mapping[int, int]) -> dict[Key, Made]:
+    """Updates up to the checkpoint, of what each attempt of `line` has added to the training."""
+    found: dict[Key, Made] = {}
+    for one in reversed(line):
+        for key, made in (one.opening | one.made).items():
+            if key[1] <= completed.get(key[0], 0):
+                found.setdefault(key, made)
+        completed = {i: min(n, completed.get(i, 0)) for i, n in one.completed.items()}
+    return found
+
+
+def _find_beyond(one: _Attempt | None, completed: Mapping[int, int]) -> dict[Key, Made]:
+    """What `one` made beyond a checkpoint."""
+    made = {} if one is None else one.made
+    return {key: what for key, what in made.items() if key[1] > completed.get(key[0], 0)}
 
 
 def _find_owner(one: _Attempt, completed: int) -> _Attempt:
@@ -232,13 +232,21 @@ def _passes(one: _Attempt, owner: _Attempt, completed: int) -> bool:
     return True
 
 
-def _first(books: Iterable[dict[str, _Told]]) -> dict[str, _Told]:
+def _part(
+    books: Iterable[dict[str, _Told]], limits: Mapping[int, float]
+) -> tuple[list[tuple[str, _Told]], list[tuple[str, _Told]]]:
+    """What stands, and what does not."""
+    every = [entry for book in books for entry in book.items()]
+    stand = [entry for entry in every if entry[1].at <= limits.get(entry[1].attempt, -1)]
+    return stand, [entry for entry in every if entry not in stand]
+
+
+def _first(entries: Iterable[tuple[str, _Told]], order: Sequence[str]) -> dict[str, _Told]:
     """Of every quantity where it first differed, the most telling first."""
     found: dict[str, _Told] = {}
-    for book in books:
-        for quantity, told in book.items():
-            found.setdefault(quantity, told)
-    return {name: found[name] for name in QUANTITIES if name in found}
+    for name, told in entries:
+        found.setdefault(name, told)
+    return {name: found[name] for name in order if name in found}
 
 
 def _tell(differences: dict[str, _Told]) -> str:

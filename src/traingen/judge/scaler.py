@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import Watch, index, number
+from traingen.judge.watch import Moment, Watch, index, is_beyond, number
 from traingen.records import EventRecord, UpdateRecord
 
 LONG = 20  # steps in a row: torch's first scale, halved so often, is far below 1
@@ -19,7 +19,7 @@ FEW = 5  # the same, where the run ends without any update: more than a first sc
 class _Streak:
     """Steps skipped one after the other."""
 
-    at: int  # updates completed before them, of all optimizers
+    at: Moment  # the last of them
     when: str
     steps: int = 0
     before: float | None = None  # the scale at the first
@@ -58,10 +58,10 @@ class ScalerWatch(Watch):
 
     restarted = began
 
-    def rewind(self, to: int) -> None:
-        """Forget a streak that is superseded."""
+    def rewind(self, to: Moment) -> None:
+        """Forget a streak that is superseded, be it in part: of its scale in between none knows."""
         super().rewind(to)
-        if self._worst is not None and self._worst.at > to:
+        if self._worst is not None and is_beyond(self._worst.at, to):
             self._worst = None
 
     def happened(self, event: EventRecord) -> None:
@@ -71,7 +71,8 @@ class ScalerWatch(Watch):
         optimizer = index(event.details)
         streak = self._open.get(optimizer)
         if streak is None:
-            streak = self._open[optimizer] = _Streak(self.place.total, self.place.now())
+            streak = self._open[optimizer] = _Streak(self.place.moment, self.place.now())
+        streak.at = self.place.moment
         before, after = number(event.details, "amp_scale"), number(event.details, "amp_scale_after")
         streak.add(before, after)
         scale = "" if before is None else f" at scale {before:g}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import Watch, count, index, text, times
+from traingen.judge.watch import RECENT, Moment, Tally, Watch, count, index, is_beyond, text, times
 from traingen.records import (
     EndRecord,
     EventRecord,
@@ -36,6 +37,7 @@ class _Seen:
     """One scheduler as the updates of one optimizer find it."""
 
     state: SchedulerState | None = None  # at the begin of the last update
+    at: int = 0  # updates of all optimizers when that was completed
     own_due: int = 0  # ticks that the last update brings by itself
     odd_counter: bool = False  # last_epoch does not rise by one with each tick
     even_ticks: int = 0  # with which it did
@@ -49,13 +51,26 @@ class SchedulerWatch(Watch):
         super().__init__(place)
         self._seen: dict[tuple[int, int], _Seen] = {}  # by optimizer and scheduler
         self._idle: dict[int, int] = {}  # by optimizer, steps since its last update
-        self._ticks: dict[int, int] = {}  # by scheduler
+        self._ticks: dict[int, Tally] = {}  # by scheduler
+        # class paths in effect, from when on
+        self._effects: deque[tuple[Moment, list[str]]] = deque(maxlen=RECENT)
         self._uneven: set[int] = set()  # tick for other reasons too: of one tick nothing follows
+
+    def rewind(self, to: Moment) -> None:
+        """Forget ticks that are superseded as well."""
+        super().rewind(to)
+        for tally in self._ticks.values():
+            tally.rewind(to)
+        while self._effects and is_beyond(self._effects[-1][0], to):
+            self._effects.pop()
 
     def began(self) -> None:
         """Counters start anew with the process."""
         self._seen.clear()
         self._idle.clear()
+        if self.place.schedulers:
+            names = [identity.class_path for identity in self.place.schedulers.values()]
+            self._effects.append((self.place.moment, names))
         for identity in self.place.schedulers.values():
             start = SchedulerState(id=identity.id, last_epoch=None, ticks=0)
             self._seen[identity.optimizer, identity.id] = _Seen(state=start)
@@ -81,7 +96,7 @@ class SchedulerWatch(Watch):
         for state in record.scheduler or ():
             identity = self.place.schedulers.get(state.id)
             seen = self._seen[record.optimizer, state.id]
-            seen.own_due = _due_at(record, identity)
+            seen.own_due, seen.at = _due_at(record, identity), self.place.total
         self._idle[record.optimizer] = 0
 
     def ended(self, record: EndRecord) -> None:
@@ -97,11 +112,9 @@ class SchedulerWatch(Watch):
         """At most one of each kind per scheduler."""
         for number, tally in self.noted(kinds.TICKED_ON_SKIPPED):
             if number is not None and number not in self._uneven:
-                told = (
-                    f"{self._name(number)}: {tally.count} of {self._ticks[number]} ticks came on "
-                    f"steps that applied nothing, {tally.told}"
-                )
-                yield kinds.TICKED_ON_SKIPPED.found(told)
+                share = f"{tally.count} of {self._ticks[number].count} ticks"
+                told = f"{share} came on steps that applied nothing, {tally.told}"
+                yield kinds.TICKED_ON_SKIPPED.found(f"{self._name(number)}: {told}")
         for number, tally in self.noted(kinds.REWOUND):
             told = f"{self._name(number or 0)}: {tally.told}"
             more = f"; {tally.count} times in all" if tally.count > 1 else ""
@@ -123,8 +136,11 @@ class SchedulerWatch(Watch):
             seen = self._seen.setdefault((optimizer, state.id), _Seen())
             before, seen.state = seen.state, state
             identity = self.place.schedulers.get(state.id)
-            if before is None or (identity is not None and identity.optimizer != optimizer):
+            if identity is not None and identity.optimizer != optimizer:
                 continue  # another optimizer's records judge it
+            if before is None:
+                self._count_ticks(seen, state.id, state.ticks)
+                continue
             if identity is not None and identity.interval != "epoch":
                 self._judge_ticks(seen, before, state, idle, when)
             self._judge_counter(seen, before, state, idle, when)
@@ -132,13 +148,20 @@ class SchedulerWatch(Watch):
     def _judge_ticks(
         self, seen: _Seen, before: SchedulerState, state: SchedulerState, idle: int, when: str
     ) -> None:
-        self._ticks[state.id] = state.ticks
+        self._count_ticks(seen, state.id, state.ticks - before.ticks)
         excess = state.ticks - before.ticks - seen.own_due
         if not idle and excess > 0:
             self._uneven.add(state.id)
         elif idle and 0 < excess <= idle:
             first = f"first {when}" if when != AT_END else self._since()
             self.note(kinds.TICKED_ON_SKIPPED, first, of=state.id, times=excess)
+
+    def _count_ticks(self, seen: _Seen, number: int, ticks: int) -> None:
+        """Those that an update brings come right after it, all others at any time until now."""
+        tally = self._ticks.setdefault(number, Tally())
+        own = min(ticks, seen.own_due)
+        tally.add((seen.at, None), "", own)
+        tally.add((self.place.total, None), "", ticks - own)
 
     def _since(self) -> str:
         """Where the steps at the end of an attempt lie."""
@@ -195,7 +218,20 @@ class SchedulerWatch(Watch):
         what = f"{_short(after)} came" if before is None else what
         who = "nobody who is known" if by is None else f"by {_short(by)}"
         told = f"{self.place.now()}: {what}, {who}"
+        told += self._tell_effect() if before is None else ""
+        effect = list(self._effects[-1][1]) if self._effects and before is not None else []
+        if before in effect:
+            effect.remove(before)
+        self._effects.append((self.place.moment, [*effect, after or ""]))
         self.note(kinds.REPLACED if by is None else kinds.SWAPPED, told, of=number)
+
+    def _tell_effect(self) -> str:
+        """What was in effect before a scheduler that took the place of none in this process."""
+        if self._effects:
+            names = " and ".join(_short(one) for one in self._effects[-1][1])
+            return f"; the last in effect before it: {names}"
+        resumed = self.place.run is not None and self.place.run.resumed is not None
+        return "; what was before it is not known" if resumed else "; there was none before it"
 
     def _name(self, number: int) -> str:
         identity = self.place.schedulers.get(number)

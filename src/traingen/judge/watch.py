@@ -14,6 +14,16 @@ from traingen.records import EndRecord, EventRecord, UpdateRecord
 
 RECENT = 1000  # occurrences that a resume can take back one by one
 
+# updates completed, of all optimizers, and the loop's counter; None: of an update, or not known
+Moment = tuple[int, int | None]
+
+
+def is_beyond(at: Moment, to: Moment) -> bool:
+    """Whether `at` lies after a checkpoint at `to`: a skipped step counts and is no update."""
+    if at[0] != to[0] or at[1] is None or to[1] is None:
+        return at[0] > to[0]
+    return at[1] > to[1]
+
 
 @dataclass(slots=True)
 class Tally:
@@ -21,22 +31,22 @@ class Tally:
 
     count: int = 0
     told: str = ""  # where and what the first was
-    at: int = 0  # updates completed then, of all optimizers
-    recent: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    at: Moment = (0, None)
+    recent: deque[tuple[Moment, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
-    def add(self, at: int, told: str, times: int = 1) -> None:
+    def add(self, at: Moment, told: str, times: int = 1) -> None:
         """Count an occurrence."""
         if not self.count:
             self.at, self.told = at, told
         self.count += times
         self.recent.append((at, times))
 
-    def rewind(self, to: int) -> None:
-        """Take back what occurred after `to` updates: it is superseded."""
-        if self.at > to:
+    def rewind(self, to: Moment) -> None:
+        """Take back what occurred after `to`: it is superseded."""
+        if is_beyond(self.at, to):
             self.count = 0
             self.recent.clear()
-        while self.recent and self.recent[-1][0] > to:
+        while self.recent and is_beyond(self.recent[-1][0], to):
             self.count -= self.recent.pop()[1]
 
 
@@ -71,8 +81,8 @@ class Watch:
         """What there is to say of the records so far."""
         yield from ()
 
-    def rewind(self, to: int) -> None:
-        """Forget what was found after `to` updates of all optimizers: a resume supersedes it."""
+    def rewind(self, to: Moment) -> None:
+        """Forget what was found after `to`: a resume supersedes it."""
         for tally in self._tallies.values():
             tally.rewind(to)
 
@@ -90,7 +100,7 @@ class Watch:
         `at` counts the updates of all optimizers when it occurred, if that is not now.
         """
         tally = self._tallies.setdefault((kind.id, of), Tally())
-        tally.add(self.place.total if at is None else at, told, times)
+        tally.add(self.place.moment if at is None else (at, None), told, times)
 
     def noted(self, kind: FindingKind) -> Iterator[tuple[int | None, Tally]]:
         """What was counted of `kind` and still stands."""

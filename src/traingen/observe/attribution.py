@@ -21,10 +21,20 @@ def sign_gradients(parameters: Sequence[torch.Tensor]) -> Signature:
 
 def have_changed(before: Signature, parameters: Sequence[torch.Tensor]) -> bool:
     """Whether any gradient is new or was changed in place since `before`."""
-    return any(
+    present = _gradients(parameters)
+    return len(present) != len(before) or any(
         now is not gradient or _version(now) != version
-        for now, (gradient, version) in zip(_gradients(parameters), before, strict=True)
+        for now, (gradient, version) in zip(present, before, strict=True)
     )
+
+
+def were_replaced(before: Signature, parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether another tensor has taken the place of any gradient since `before`.
+
+    What the new one was made of cannot be known.
+    """
+    signed = {id(gradient) for gradient, _ in before if gradient is not None}
+    return any(p.grad is not None and id(p.grad) not in signed for p in parameters)
 
 
 def are_absent(signature: Signature) -> bool:

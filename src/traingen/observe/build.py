@@ -40,6 +40,7 @@ def build_record(
     *,
     options: Options,
     loose: Sequence[Term],
+    current: Batch | None,
     global_step: int | None,
 ) -> UpdateRecord:
     """The record of the update that the optimizer of `window` has just applied.
@@ -49,10 +50,11 @@ def build_record(
         applied: norms of its gradients.
         options: what is read beyond the basics.
         loose: terms of the loss that belong to none of its micro-batches.
+        current: the micro-batch in work, on which a loop may step again.
         global_step: the loop's own counter after it.
     """
     first = window.batches[0] if window.batches else _NOTHING
-    last = window.batches[-1] if window.batches else _NOTHING
+    last = window.batches[-1] if window.batches else current or _NOTHING
     loss, micro_losses = window.losses()
     ratios = None
     if window.before is not None:

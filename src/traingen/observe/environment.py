@@ -34,10 +34,10 @@ def describe_run(
 ) -> RunRecord:
     """Return the `run` line of a new run; `facts` are fields the caller's loop knows."""
     known: dict[str, Any] = {
-        "run_id": new_run_id(), "attempt": 1, "resumed": None, "system": None, "config": None,
-        "seed": None, "seed_source": None, "clipping": None, "accumulation": None,
-        "precision": None, "world_size": 1, "rank": 0, "callbacks": None, "loader": None,
-        "training_path": None,
+        "run_id": new_run_id(), "attempt": 1, "attempt_id": new_run_id(), "resumed": None,
+        "system": None, "config": None, "seed": None, "seed_source": None, "clipping": None,
+        "accumulation": None, "precision": None, "world_size": 1, "rank": 0, "callbacks": None,
+        "loader": None, "training_path": None,
     }  # fmt: skip
     return RunRecord(
         format=FORMAT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ class Clip:
 
     gradients: list[torch.Tensor]  # those it changes
     parameters: list[torch.Tensor]  # theirs and others without gradient; none if it is not said
-    max_norm: float  # infinite for a clip by value
+    max_norm: float | None  # None for a clip by value
     total_norm: torch.Tensor  # as torch computed it for this clip, 0-dim; NaN for a clip by value
     norm_type: float | None  # the p of the norm; None where there is none or it is not said
 
@@ -35,8 +36,15 @@ class Clip:
         mine = {id(one) for one in (*self.gradients, *self.parameters)}
         return any(id(p) in mine or (p.grad is not None and id(p.grad) in mine) for p in parameters)
 
-    def coefficient(self) -> float:
+    @property
+    def only_measures(self) -> bool:
+        """Whether it was called for the norm alone, as it is with an infinite limit."""
+        return self.max_norm == math.inf
+
+    def coefficient(self) -> float | None:
         """The factor of a clip by norm as torch applies it: min(1, max_norm / (norm + 1e-6))."""
+        if self.max_norm is None:
+            return None
         return float(torch.clamp(self.max_norm / (self.total_norm + 1e-6), max=1.0))
 
 
@@ -51,6 +59,9 @@ class Listener:
 
     def closure_entered(self, optimizer: torch.optim.Optimizer) -> None:
         """The closure that was given to `optimizer.step()` is about to be evaluated."""
+
+    def closure_left(self, optimizer: torch.optim.Optimizer) -> None:
+        """That closure has returned: the optimizer goes on with the gradients as they are now."""
 
     def step_applied(self, optimizer: torch.optim.Optimizer) -> None:
         """The outermost `optimizer.step()` has updated its parameters (its post-hook runs).
@@ -94,6 +105,9 @@ class Listener:
 
     def clip_entered(self, clip: Clip) -> None:
         """Gradients are about to be clipped, by norm or by value; none has changed yet."""
+
+    def clip_left(self, clip: Clip) -> None:
+        """That clip has returned; not heard of one by value or in functions imported by name."""
 
     def scheduler_built(self, scheduler: LRScheduler) -> None:
         """The outermost constructor of `scheduler` has returned."""

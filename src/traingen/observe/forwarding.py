@@ -31,6 +31,10 @@ class ObserverListener(Listener):
         if self.observer is not None:
             self.observer.before_clip(clip)
 
+    def clip_left(self, clip: Clip) -> None:
+        if self.observer is not None:
+            self.observer.after_clip(clip)
+
     def step_entered(self, optimizer: torch.optim.Optimizer) -> None:
         if self.observer is not None:
             self.observer.step_entered(optimizer)
@@ -38,6 +42,10 @@ class ObserverListener(Listener):
     def closure_entered(self, optimizer: torch.optim.Optimizer) -> None:
         if self.observer is not None:
             self.observer.closure_entered(optimizer)
+
+    def closure_left(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.observer is not None:
+            self.observer.closure_left(optimizer)
 
     def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
         if self.observer is not None:

@@ -112,6 +112,7 @@ def _by_norm(here: Here, clip: Callable[..., Any]) -> Callable[..., Any]:
         parameters: Any, max_norm: float, total_norm: torch.Tensor, *rest: Any, **kwargs: Any
     ) -> Any:
         those = here()
+        heard = None
         if those:
             parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             caller = sys._getframe(1)  # clip_grad_norm_ knows the p of its norm, we do not
@@ -125,7 +126,11 @@ def _by_norm(here: Here, clip: Callable[..., Any]) -> Callable[..., Any]:
             for listener in those:
                 listener.clip_entered(heard)
         with _clips:
-            return clip(parameters, max_norm, total_norm, *rest, **kwargs)
+            result = clip(parameters, max_norm, total_norm, *rest, **kwargs)
+        if heard is not None:
+            for listener in those:
+                listener.clip_left(heard)
+        return result
 
     return wrapper
 
@@ -153,7 +158,7 @@ def _heard_by_value(gradients: list[torch.Tensor], known: Any) -> Clip:
     return Clip(
         gradients=list(gradients),
         parameters=[],
-        max_norm=math.inf,
+        max_norm=None,
         total_norm=torch.tensor(math.nan),
         norm_type=None,
     )

@@ -36,10 +36,10 @@ class Wanted(Protocol):
 class Applied:
     """Norms of the gradients that an update used; AMP's scale divided out."""
 
-    before: float | None  # before clipping; None without gradients, and where they are sharded
+    before: float | None  # None without gradients, where they are sharded, and if it is not known
     source: Any  # Literal["measured", "clip"] | None
     after: float | None
-    clipped: bool | None
+    clipped: bool | None  # None if it is not known
     coefficient: float | None  # the one factor of the clip; 1.0 without one
     limit: float | None = None  # the max_norm of one clip that covered all
     shard: ShardFacts | None = None
@@ -70,56 +70,88 @@ def measure_applied(window: Window, wanted: Wanted) -> Applied:
     own = window.gradients
     if not own:
         return Applied.nothing()
-    layers = _layers(window, wanted) if window.norms is None else window.norms.layers
+    known = window.norms
+    lost = window.was_replaced() and (known is None or not known.last)
+    layers = _layers(window, wanted) if known is None else known.layers
+    if lost:
+        layers = None
     if wanted.flat_shards or is_sharded(own):
-        return _sharded(window, wanted, layers)
-    measured = None if window.norms is None else window.norms.whole
-    if measured is None and len(window.clips) == 1:
+        return _sharded(window, wanted, layers, lost=lost)
+    measured = None if known is None else known.whole
+    if measured is None and len(window.clips) == 1 and window.is_as_clipped():
         return _told(window, window.clips[0], layers)
     after = measure_norm(own) / _scale(window)
+    if lost:  # nobody knows what they were made of
+        return Applied(before=None, source=None, after=after, clipped=None, coefficient=None)
     if measured is None and not window.clips:
-        return Applied(
-            before=after, source="measured", after=after, clipped=False, coefficient=1.0,
-            layers=layers,
-        )  # fmt: skip
-    before = _told_by(window, window.clips[0]) if measured is None else measured
+        return _untouched(after, layers)
+    if measured is None:
+        return _partly_told(window, after, layers)
     return Applied(
-        before=before, source="clip" if measured is None else "measured", after=after,
-        clipped=after != before, coefficient=_factor(window, before, after), layers=layers,
+        before=measured, source="measured", after=after, clipped=after != measured,
+        coefficient=_factor(window, measured, after), layers=layers,
+    )  # fmt: skip
+
+
+def _untouched(norm: float, layers: dict[str, float] | None) -> Applied:
+    return Applied(
+        before=norm, source="measured", after=norm, clipped=False, coefficient=1.0, layers=layers
+    )
+
+
+def _partly_told(window: Window, after: float, layers: dict[str, float] | None) -> Applied:
+    """The norm that the first clip has computed, and what was measured when all was done.
+
+    The two differ in their last digits where nothing was changed.
+    """
+    first, before = window.clips[0], _told_by(window, window.clips[0])
+    factor = _factor(window, before, after)
+    if factor == 1.0:
+        return _untouched(after, layers)
+    alone = factor is not None and len(window.clips) == 1
+    return Applied(
+        before=before, source="clip", after=after, clipped=True, coefficient=factor,
+        limit=first.max_norm if alone else None, layers=layers,
     )  # fmt: skip
 
 
 def _factor(window: Window, before: float, after: float) -> float | None:
-    """The one factor that lies between two measured norms; None if it was not one.
+    """The one factor that lies between two norms; None if it was not one.
 
-    That of a single clip by norm is torch's own, if it explains what was measured: a hook may
-    clip by hand as well, or clip only some of the parameters.
+    That of clips by norm is torch's own, all of them multiplied, if it explains what was measured:
+    a hook may clip by hand as well, or clip only some of the parameters.
     """
     if after == before:
         return 1.0
-    if len(window.clips) != 1:
+    factors = [clip.coefficient() for clip in window.clips]
+    if not factors or not all(clip.spans(window.parameters) for clip in window.clips):
         return None
-    clip = window.clips[0]
-    factor, half = clip.coefficient(), clip.total_norm.dtype in HALVES
+    if any(factor is None for factor in factors):
+        return None
+    factor = math.prod(factor for factor in factors if factor is not None)
+    half = any(clip.total_norm.dtype in HALVES for clip in window.clips)
     explained = math.isclose(before * factor, after, rel_tol=1e-2 if half else 1e-3)
-    return factor if explained and clip.spans(window.parameters) else None
+    return factor if explained else None
 
 
 def _told(window: Window, clip: Clip, layers: dict[str, float] | None) -> Applied:
     """What one clip by norm that covered all has computed: no second pass is needed."""
     before, coefficient = _told_by(window, clip), clip.coefficient()
+    assert coefficient is not None  # it has a norm
     return Applied(
         before=before, source="clip", after=before * coefficient, clipped=coefficient != 1.0,
         coefficient=coefficient, limit=clip.max_norm, layers=layers,
     )  # fmt: skip
 
 
-def _sharded(window: Window, wanted: Wanted, layers: dict[str, float] | None) -> Applied:
+def _sharded(
+    window: Window, wanted: Wanted, layers: dict[str, float] | None, *, lost: bool
+) -> Applied:
     """What this rank can tell without asking the others: its share of the squares."""
     after = _share(window, wanted)
     unclipped = after if window.norms is None else window.norms.share
     shard = None
-    if unclipped is not None and after is not None:
+    if unclipped is not None and after is not None and not lost:
         shard = ShardFacts(grad_norm_squared=unclipped, grad_norm_clipped_squared=after)
     return Applied(
         before=None, source="measured" if shard else None, after=None, clipped=None,

@@ -33,6 +33,20 @@ def identify_optimizer(optimizer: torch.optim.Optimizer, *, index: int) -> Optim
     )
 
 
+def rewrites_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether torch's own step may leave something else in `p.grad` than it was given.
+
+    SGD with Nesterov's momentum does, where it takes many parameters at a time.
+    """
+    return isinstance(optimizer, torch.optim.SGD) and any(
+        group.get("nesterov")
+        and not group.get("weight_decay")
+        and not group.get("fused")
+        and group.get("foreach") is not False
+        for group in optimizer.param_groups
+    )
+
+
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The optimizer's own parameters, in the order of its groups."""
     return [p for group in optimizer.param_groups for p in group["params"]]

@@ -47,7 +47,7 @@ def hook_optimizers(here: Here) -> Remove:
 def hook_steps(here: Here) -> Remove:
     """Hear the outermost step: torch calls the global hooks once per nested one.
 
-    A closure that is given to it is replaced by one that says that it is called and calls it.
+    A closure that is given to it is replaced by one that calls it, and says so before and after.
     """
 
     def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
@@ -82,9 +82,12 @@ def _announcing_closure(
             listener.closure_entered(optimizer)
         depth, local.steps = local.steps, 0  # an optimizer that steps in it is no part of this one
         try:
-            return given(*inner, **options)
+            result = given(*inner, **options)
         finally:
             local.steps = depth
+        for listener in those:
+            listener.closure_left(optimizer)
+        return result
 
     if len(args) > 1:
         return (args[0], closure, *args[2:]), kwargs
@@ -248,7 +251,7 @@ def hook_exits(here: Here) -> Remove:
 # group of hooks -> the listener's methods that need it, and its installer
 GROUPS: dict[str, tuple[tuple[str, ...], Callable[[Here], Remove]]] = {
     "optimizers": (("optimizer_built",), hook_optimizers),
-    "steps": (("step_entered", "closure_entered", "step_applied"), hook_steps),
+    "steps": (("step_entered", "closure_entered", "closure_left", "step_applied"), hook_steps),
     "backward": (("backward_entered", "backward_left"), hook_backward),
     "clearing": (("gradients_cleared",), hook_clearing),
     "scalers": (
@@ -261,7 +264,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Callable[[Here], Remove]]] = {
         ),
         hook_scalers,
     ),
-    "clips": (("clip_entered",), hook_clips),
+    "clips": (("clip_entered", "clip_left"), hook_clips),
     "schedulers": (("scheduler_built", "tick_entered", "scheduler_ticked"), hook_schedulers),
     "loaders": (
         ("loader_entered", "fetch_entered", "batch_fetched", "loader_exhausted"),

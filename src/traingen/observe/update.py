@@ -13,7 +13,6 @@ call it, so that a field means the same whoever watched. Moments within an updat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from traingen.observe.digests import digest_batch
 from traingen.observe.events import Clip
 from traingen.observe.gradients import Applied, measure_applied, measure_before
 from traingen.observe.loaders import sample_ids
+from traingen.observe.optimizers import rewrites_gradients
 from traingen.observe.scaling import mark_scaled, read_scaler, scale_in
 from traingen.observe.schedulers import SchedulerBook
 from traingen.observe.skips import SkipWatch, was_left_out
@@ -73,14 +73,16 @@ class UpdateObserver:
         self._digests_batches = self._options.digest_batches
         self._read_state = read_state
         self._windows = Windows(optimizers, names=self._options.names, updates=updates)
-        self._batch: Batch | None = None  # the one in work
+        self._batch: Batch | None = None  # the last that was handed to the loop
+        self._works = False  # on it
         self._backward: list[tuple[Window, Signature]] | None = None  # while one runs
         self._roots: list[Root] = []
         self._unclaimed: list[Root] = []  # of this batch, that have reached no known optimizer
         self._loose: list[Term] = []  # terms of no micro-batch
         self._terms = 0  # seen
         self._skips = SkipWatch(self.event)
-        self._scaled_norms: Applied | None = None  # of the fused step that is running
+        self._early: Applied | None = None  # of the running step, which will change its gradients
+        self._as_clipped: list[Window] = []  # while a clip only measures
         self._clock = clock or (lambda: 0.0)
         self._emit_times = emit_times
         self._idle_since: float | None = None
@@ -141,13 +143,13 @@ class UpdateObserver:
             for window in self._windows:
                 if window.before is None and not any(map(is_lazy, window.parameters)):
                     window.before = [p.detach().clone() for p in window.parameters]
-        self._batch = found
+        self._batch, self._works = found, True
         if self._digests_batches and batch is not NOT_SHOWN:
             self._digest(batch, found)
 
     def idle(self) -> None:
         """The work on a micro-batch is done: from here to the next begin its data is waited for."""
-        self._idle_since = self._clock()
+        self._idle_since, self._works = self._clock(), False
 
     def leave_out(self) -> None:
         """What is in work is done: micro-batches from which nothing came are in no update."""
@@ -222,9 +224,14 @@ class UpdateObserver:
         window = self._windows.find(optimizer)
         if window is not None and not window.clips and window.norms is None:
             window.norms = measure_before(window, self._options)
+            if window.norms is not None:
+                window.norms.last = True
 
     def before_clip(self, clip: Clip) -> None:
         """A clip is about to change gradients."""
+        if clip.only_measures:  # it multiplies them by 1
+            self._as_clipped = [window for window in self._windows if window.is_as_clipped()]
+            return
         touched = [window for window in self._windows if clip.touches(window.parameters)]
         if not touched and not clip.gradients and not clip.parameters:
             self._event("clip_without_gradients", optimizer=None, max_norm=None)
@@ -234,7 +241,17 @@ class UpdateObserver:
             if window.roots or (window.gradients and not window.updates):
                 self._clip(window, clip)
             elif not in_time:
-                self._event("clip_without_gradients", optimizer=window.index, max_norm=_limit(clip))
+                self._event(
+                    "clip_without_gradients", optimizer=window.index, max_norm=clip.max_norm
+                )
+
+    def after_clip(self, clip: Clip) -> None:
+        """The clip that was said last to be about to change gradients has returned."""
+        signed, self._as_clipped = self._as_clipped, []
+        if not clip.only_measures:
+            signed = [one for one in self._windows if one.clips and one.clips[-1] is clip]
+        for window in signed:
+            window.sign_clip()
 
     def _clip(self, window: Window, clip: Clip) -> None:
         """The whole gradients of `window` are about to be clipped."""
@@ -242,14 +259,12 @@ class UpdateObserver:
             self._event(
                 "clip_on_scaled_gradients",
                 optimizer=window.index,
-                max_norm=_limit(clip),
+                max_norm=clip.max_norm,
                 amp_scale=float(window.scale),
             )
         if not window.clips and window.norms is None:
             window.norms = measure_before(window, self._options, clip)
-        if not window.clips:
-            window.scale_at_clip = window.scale
-        window.clips.append(clip)
+        window.clip(clip)
 
     # AMP
 
@@ -288,6 +303,7 @@ class UpdateObserver:
         if window is None or not self._skips.is_left_out(window):
             return None
         self._skips.skipped(window, reason="scaler", global_step=global_step)
+        self._take_terms()
         return window.index
 
     def scaler_updated(self, scaler: torch.amp.GradScaler) -> None:
@@ -297,16 +313,18 @@ class UpdateObserver:
     # Applied
 
     def step_entered(self, optimizer: torch.optim.Optimizer) -> None:
-        """`optimizer.step()` was called. A fused one divides AMP's scale out of the gradients."""
-        window = self._windows.find(optimizer)
-        if window is not None and window.scale is not None:
-            self._scaled_norms = measure_applied(window, self._options)
+        """`optimizer.step()` was called; with a closure, before that runs."""
+        self._measure_early(optimizer)
 
     def closure_entered(self, optimizer: torch.optim.Optimizer) -> None:
         """The closure of `optimizer.step()` is about to be evaluated."""
         window = self._windows.find(optimizer)
         if window is not None:
             window.evaluate(terms=self._terms)
+
+    def closure_left(self, optimizer: torch.optim.Optimizer) -> None:
+        """The closure has returned, and the optimizer goes on."""
+        self._measure_early(optimizer)
 
     def applied(
         self, optimizer: torch.optim.Optimizer | None = None, *, global_step: int | None
@@ -321,17 +339,18 @@ class UpdateObserver:
             assert optimizer is not None
             window = self._windows.add(optimizer, current=self._batch, say=self.event)
             window.reach(self._unclaimed, self._batch)  # not known better before its first step
-        scaled_norms, self._scaled_norms = self._scaled_norms, None
+        early, self._early = self._early, None
         if was_left_out(window.optimizer if optimizer is None else optimizer):
             return None  # scaler_step_left says so
         window.updates += 1
-        self._applied = applied = scaled_norms or measure_applied(window, self._options)
+        self._applied = applied = early or measure_applied(window, self._options)
         self._emit(
             build_record(
                 window,
                 applied,
                 options=self._options,
                 loose=self._terms_besides(window),
+                current=self._batch if self._works else None,
                 global_step=global_step,
             )
         )
@@ -343,6 +362,7 @@ class UpdateObserver:
         self._unclaimed.clear()
         window.empty()
         window.terms_from = self._terms
+        self._take_terms()
         self._loose.clear()
         return window.index
 
@@ -371,6 +391,22 @@ class UpdateObserver:
         batch = self._batch
         return self._loose if batch is None or batch in window.batches else batch.terms
 
+    def _take_terms(self) -> None:
+        """The terms of the micro-batch in work go to the step that follows them."""
+        for term in () if self._batch is None else self._batch.terms:
+            term.taken = True
+
+    def _measure_early(self, optimizer: torch.optim.Optimizer) -> None:
+        """Read now the gradients that the step of `optimizer` will not leave as it uses them.
+
+        A fused one divides AMP's scale out of them.
+        """
+        window = self._windows.find(optimizer)
+        changes = window is not None and (
+            window.scale is not None or rewrites_gradients(window.optimizer)
+        )
+        self._early = measure_applied(window, self._options) if window and changes else None
+
     def _root(self, value: torch.Tensor) -> Root:
         scale = None if self._skips.scaler is None else scale_in(value)
         kept = value.detach()
@@ -380,9 +416,9 @@ class UpdateObserver:
     def _note_early_clip(self, window: Window) -> None:
         """A gradient that arrives after the clip was not clipped."""
         if window.clips:
-            limit = _limit(window.clips[0])
-            self._event("clip_without_gradients", optimizer=window.index, max_norm=limit)
-            window.clips, window.norms = [], None
+            name = "clip_within_window" if window.clipped_within else "clip_without_gradients"
+            self._event(name, optimizer=window.index, max_norm=window.clips[0].max_norm)
+            window.forget_clips()
 
     def _event(self, name: str, **details: Any) -> None:
         self.event(name, details)
@@ -396,11 +432,6 @@ class UpdateObserver:
             self._digests_batches = False
             found.digest = found.ids = None
             self._event("batch_not_digested", message=_first_line(error))
-
-
-def _limit(clip: Clip) -> float | None:
-    """The largest norm that `clip` leaves; it has none by value."""
-    return clip.max_norm if math.isfinite(clip.max_norm) else None
 
 
 def _first_line(error: Exception) -> str:

@@ -8,19 +8,21 @@ from typing import Any
 
 import torch
 
+from traingen.observe.attribution import Signature, have_changed, sign_gradients, were_replaced
 from traingen.observe.events import Clip
 from traingen.observe.norms import local_part
 from traingen.observe.optimizers import parameters_of
 from traingen.records import ClosureFacts, SchedulerState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Term:
     """One named part of the loss, once."""
 
     number: int  # among all that were seen
     name: str
     value: torch.Tensor
+    taken: bool = False  # by a step that followed it in its batch
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -77,6 +79,7 @@ class Norms:
     whole: float | None  # None where they are sharded
     share: float | None  # of its square, where they are sharded
     layers: dict[str, float] | None = None
+    last: bool = False  # all that changes the gradients after it is a part of the loop's own clip
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +95,9 @@ class Window:
     divisor: float | int | None = None
     clips: list[Clip] = field(default_factory=list)
     norms: Norms | None = None  # measured before the first clip, where that does not tell them
+    signature: Signature | None = None  # of its gradients, as its last clip has found or left them
+    clip_has_left: bool = False  # as that has left them
+    clipped_within: bool = False  # a backward of this window had been seen before its first clip
     scale: torch.Tensor | None = None  # the AMP scale that its gradients still have in them
     scale_at_clip: torch.Tensor | None = None  # the same, when they were first clipped
     evaluations: int = 0
@@ -114,10 +120,36 @@ class Window:
         """Those that its parameters have."""
         return [p.grad for p in self.parameters if p.grad is not None]
 
+    def clip(self, clip: Clip) -> None:
+        """Its gradients are about to be clipped."""
+        if not self.clips:
+            self.scale_at_clip, self.clipped_within = self.scale, bool(self.roots)
+        self.clips.append(clip)
+        self.signature, self.clip_has_left = sign_gradients(self.parameters), False
+
+    def sign_clip(self) -> None:
+        """Its gradients are now what its clip has left."""
+        self.signature, self.clip_has_left = sign_gradients(self.parameters), True
+
+    def is_as_clipped(self) -> bool:
+        """Whether its gradients are known to be what its last clip has left."""
+        if self.signature is None or not self.clip_has_left:
+            return False
+        return not have_changed(self.signature, self.parameters)
+
+    def was_replaced(self) -> bool:
+        """Whether others have taken the place of the gradients that were clipped."""
+        return self.signature is not None and were_replaced(self.signature, self.parameters)
+
+    def forget_clips(self) -> None:
+        """Its gradients are others than those that were clipped."""
+        self.clips, self.norms, self.signature, self.clip_has_left = [], None, None, False
+
     def empty(self) -> None:
         """Begin the next update."""
-        self.batches, self.roots, self.clips = [], [], []
-        self.divisor = self.norms = self.scale = self.scale_at_clip = self.before = None
+        self.forget_clips()
+        self.batches, self.roots = [], []
+        self.divisor = self.scale = self.scale_at_clip = self.before = None
         self.evaluations, self.first, self.last = 0, [], []
 
     def begin(self, batch: Batch) -> None:
@@ -146,7 +178,8 @@ class Window:
 
     def clear(self, current: Batch | None) -> None:
         """Its gradients were cleared: what had reached them has no part in the update."""
-        self.roots, self.clips, self.norms, self.scale = [], [], None, None
+        self.forget_clips()
+        self.roots, self.scale = [], None
         if current is not None:
             current.cleared.add(self.index)
         self.batches = [
@@ -165,7 +198,7 @@ class Window:
             self.first = self.last
         else:
             self.terms_from = terms
-            self.clips, self.norms = [], None
+            self.forget_clips()
 
     def closure(self) -> ClosureFacts | None:
         """How its closure was used, if it was evaluated more than once."""
@@ -208,16 +241,17 @@ class Window:
     ) -> dict[str, float] | None:
         """The mean of each term of the loss over the micro-batches that had it.
 
-        `loose` are those of no micro-batch. Where a loop may log after its step (`only_whole`), a
-        term that the last micro-batch lacks is left out: a mean over the others would be none of
-        the update.
+        `loose` are those of no micro-batch. A term that a step has taken, be it another
+        optimizer's, is that step's. Where a loop may log after its step (`only_whole`), a term
+        that the last micro-batch lacks is left out: a mean over the others would be none of the
+        update.
         """
-        terms = [term for batch in self.batches for term in batch.terms]
+        terms = [term for batch in self.batches for term in batch.terms if not term.taken]
         if only_whole and len(self.batches) > 1:
-            last = {term.name for term in self.batches[-1].terms}
+            last = {term.name for term in self.batches[-1].terms if not term.taken}
             terms = [term for term in terms if term.name in last]
         values: dict[str, list[float]] = {}
         for term in (*loose, *terms):
-            if term.number >= self.terms_from:
+            if term.number >= self.terms_from and not term.taken:
                 values.setdefault(term.name, []).append(float(term.value))
         return {name: sum(each) / len(each) for name, each in values.items()} or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +12,21 @@ import msgspec
 
 from traingen.reading.outline import Outline, iter_outlined, outline_recording
 from traingen.records import Record, RunRecord, UpdateRecord
-from traingen.records.all_ranks import check_rank, check_world, clips_by_value, find_ranks
+from traingen.records.all_ranks import (
+    check_rank,
+    check_world,
+    clips_by_value,
+    find_ranks,
+    find_world,
+)
 from traingen.records.attempts import Ledger
 from traingen.records.ranks import RankMerger, Turn
 
 NO_END = "no end line"
 MOST_NAMED = 4  # ranks; more are only counted
 MOST_SHOWN = 40  # characters of a value
+DIGEST_SHOWN = 12  # of a digest
+_DIGEST = re.compile("[0-9a-f]{32,}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +52,7 @@ class Fit:
             of_optimizer = f" of optimizer {found.optimizer}" if found.optimizer else ""
             values = by_rank(found.values)
             yield (
-                f"{found.field} disagrees in {found.count} updates{of_optimizer}, first "
+                f"{found.field} differs in {found.count} updates{of_optimizer}, first "
                 f"{found.update}: {values}"
             )
         for name, by in (("attempts", self.attempts), ("ends", self.ends)):
@@ -159,7 +168,7 @@ def open_run(path: str | os.PathLike[str], *, rank: int | None = None) -> RunRea
     if rank is not None:
         check_rank(outline.file, outline.runs, rank)
         return RunReader(outline)
-    world = max(run.world_size for run in outline.runs)
+    world = find_world(outline.runs)
     if world == 1 or outline.run.rank != 0:
         return RunReader(outline)
     files = find_ranks(outline.file, outline.runs)
@@ -200,4 +209,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value))}]"
     text = f"{value:.9g}" if isinstance(value, float) else str(value)
+    if _DIGEST.fullmatch(text):
+        return f"{text[:DIGEST_SHOWN]}…"
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"

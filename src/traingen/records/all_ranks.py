@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from traingen.errors import RecordingError
+from traingen.records.attempts import find_lineage
 from traingen.records.paths import recording_path
 from traingen.records.ranks import LossSpread, RankDisagreement, RankMerger, Turn, UnequalRanks
 from traingen.records.reader import Recording, read_recording
@@ -72,7 +73,7 @@ def find_ranks(first: Path, runs: Sequence[RunRecord]) -> list[Path]:
 
     Raises RecordingError that names every rank without a file.
     """
-    world = max(run.world_size for run in runs)
+    world = find_world(runs)
     files = [first, *(recording_path(first, rank=rank) for rank in range(1, world))]
     lacking = [str(rank) for rank, file in enumerate(files) if not file.is_file()]
     if lacking:
@@ -82,6 +83,11 @@ def find_ranks(first: Path, runs: Sequence[RunRecord]) -> list[Path]:
             f"by itself (--rank R, rank=R)."
         )
     return files
+
+
+def find_world(runs: Sequence[RunRecord]) -> int:
+    """How many ranks took part in what stands, at most."""
+    return max(run.world_size for run in find_lineage(runs))
 
 
 def check_rank(path: Path, runs: Sequence[RunRecord], rank: int) -> None:
@@ -95,13 +101,13 @@ def check_rank(path: Path, runs: Sequence[RunRecord], rank: int) -> None:
 
 
 def check_world(path: Path, runs: Sequence[RunRecord], *, ranks: int) -> None:
-    """Raise RecordingError unless so many ranks took part in every attempt."""
-    for run in runs:
+    """Raise RecordingError unless so many ranks took part in every attempt that stands."""
+    for run in find_lineage(runs):
         if run.world_size != ranks:
             raise RecordingError(
-                f"{path}: 'world_size' must be {ranks} in every attempt, as many as there are "
-                f"recordings, got {run.world_size} in attempt {run.attempt}: read each rank by "
-                f"itself (--rank R, rank=R)."
+                f"{path}: 'world_size' must be {ranks} in every attempt that stands, as many as "
+                f"there are recordings, got {run.world_size} in attempt {run.attempt}: a run that "
+                f"goes on with another number of ranks is read rank by rank (--rank R, rank=R)."
             )
 
 

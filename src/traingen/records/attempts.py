@@ -41,8 +41,9 @@ def find_lineage(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
     Each was resumed from a checkpoint of the one before. It ends where a checkpoint was made in an
     attempt that is not known or not in this file.
 
-    A checkpoint has the number that rank 0 gave the attempt. Another rank may have given it a lower
-    one, because it was killed before it had written a line of an attempt that made no checkpoint.
+    A checkpoint has the number and the id that rank 0 gave the attempt. Another rank has given it
+    an id of its own, and perhaps a lower number: it may have been killed before it had written a
+    line of an attempt that made no checkpoint.
     """
     by_number = {run.attempt: run for run in runs}
     lineage = list(runs[-1:])
@@ -52,12 +53,14 @@ def find_lineage(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
 
 
 def _parent(run: RunRecord, by_number: Mapping[int, RunRecord]) -> RunRecord | None:
-    number = None if run.resumed is None else run.resumed.attempt
-    if number is None:
+    if run.resumed is None or run.resumed.attempt is None:
         return None
+    number = run.resumed.attempt
     if run.rank > 0:
         number = max((known for known in by_number if known <= number), default=number)
-    return by_number.get(number)
+        return by_number.get(number)
+    found = by_number.get(number)  # of another file, if a run was resumed in two places
+    return found if found is not None and found.attempt_id == run.resumed.attempt_id else None
 
 
 class Ledger:

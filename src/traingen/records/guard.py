@@ -42,6 +42,7 @@ class GuardedSink:
         self._files = [(path, _identify(path)) for path in files]
         self.held = dict(enumerate(held))  # optimizer: its last update that was written
         self.error: RecordingError | None = None
+        self.times_error: RecordingError | None = None  # times are no evidence: the rest goes on
 
     def write(self, record: Record) -> None:
         """Write `record`, unless an earlier one has failed."""
@@ -56,8 +57,8 @@ class GuardedSink:
             self.held[record.optimizer] = record.update
 
     def write_times(self, update: int, optimizer: int, step: float, wait: float) -> None:
-        """Write the times of an update, in seconds."""
-        if self.error is not None or self._times is None:
+        """Write the times of an update, in seconds, unless they or a record have failed."""
+        if self.error is not None or self.times_error is not None or self._times is None:
             return
         try:
             self._times.write(
@@ -70,7 +71,7 @@ class GuardedSink:
                 )
             )
         except RecordingError as error:
-            self.error = error
+            self.times_error = error
 
     def close(self) -> None:
         """Close both files; the second call does nothing.
@@ -78,12 +79,15 @@ class GuardedSink:
         Files in which nothing was written are removed: the training ended before it began, and its
         path is free for the next try.
         """
-        for one in (self._sink, self._times):
-            if one is not None:
-                try:
-                    one.close()
-                except RecordingError as error:
-                    self.error = self.error or error
+        try:
+            self._sink.close()
+        except RecordingError as error:
+            self.error = self.error or error
+        try:
+            if self._times is not None:
+                self._times.close()
+        except RecordingError as error:
+            self.times_error = self.times_error or error
         files, self._files = self._files, []
         for path, identity in files:
             _remove_empty(path, identity)

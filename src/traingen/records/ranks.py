@@ -18,8 +18,8 @@ from traingen.records.schema import UpdateRecord
 RANKS_RTOL = 1e-6  # numbers that all ranks compute alike may differ by this much, relative
 AHEAD = 1024  # updates that a rank may be out of step with rank 0; who train together are not
 _ALIKE = (
-    "global_step", "micro_batches", "grad_norm", "grad_norm_clipped", "clipped", "lr", "amp_scale",
-    "parameters",
+    "global_step", "micro_batches", "grad_norm", "grad_norm_clipped", "clipped", "lr",
+    "hyper_parameters", "amp_scale", "parameters",
 )  # fmt: skip
 _OWN_IF_SHARDED = {"grad_norm", "grad_norm_clipped", "clipped", "parameters"}
 

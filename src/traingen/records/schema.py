@@ -77,9 +77,11 @@ class ResumeFacts(_Value, frozen=True, kw_only=True):
     """
 
     attempt: Ordinal | None  # in which the checkpoint was made; null if it does not say
+    attempt_id: str | None  # of that attempt, as rank 0 recorded it
     updates: list[Count]  # completed at the checkpoint, by optimizer
     global_step: int | None
     epoch: int | None  # 0-based
+    batches: Count | None  # of that epoch, done at the checkpoint
     checkpoint: str | None  # as given to the loop
     unknown: Unknown = msgspec.field(default_factory=dict)
 
@@ -111,6 +113,7 @@ class RunRecord(_Line, frozen=True, kw_only=True, tag="run"):
     format: Ordinal  # a reader refuses a higher one than its own FORMAT
     run_id: str  # kept when the run is resumed
     attempt: int  # from 1; a resume (a checkpoint was loaded) opens the next
+    attempt_id: str  # of its own, on every rank: two files may number other attempts alike
     resumed: ResumeFacts | None  # null for a training that began at its beginning
     system: str | None  # "original" or "package"
     argv: list[str]

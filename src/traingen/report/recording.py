@@ -20,6 +20,7 @@ from traingen.records import (
     SchedulerIdentity,
     UpdateRecord,
 )
+from traingen.records.attempts import find_lineage
 from traingen.report.layout import render_finding, shorten, wrap, wrap_each
 
 NO_END = "no end line: still running or killed"
@@ -65,6 +66,8 @@ def _run(overview: Overview) -> Iterator[str]:
     yield from wrap_each("optimizer       ", _optimizers(run))
     schedulers = [_scheduler(identity, overview) for identity in run.schedulers]
     yield from wrap_each("scheduler       ", schedulers or ["none"])
+    earlier = find_lineage(overview.outline.runs)[:-1]
+    yield from wrap_each("before          ", _otherwise(earlier, run))
     yield from wrap_each("further fits    ", [_fit(event, run) for event in overview.fits])
     seed = "not known" if run.seed is None else f"{run.seed} ({run.seed_source or 'of the loop'})"
     yield from wrap("seed            ", seed)
@@ -85,14 +88,27 @@ def _optimizers(run: RunRecord) -> Iterator[str]:
 
 def _scheduler(identity: SchedulerIdentity, overview: Overview) -> str:
     """Which, and how often it was seen to tick."""
-    text = identity.class_path
-    if identity.interval is not None:
-        every = "" if identity.frequency in (None, 1) else f"{identity.frequency} times "
-        text += f", every {every}{identity.interval}"
+    text = identity.class_path + _cadence(identity)
     seen = overview.schedulers.get(identity.id)
     if seen is None or not seen.updates:
         return f"{text}: ticks not seen"
     return f"{text}: {seen.ticks} ticks over {seen.updates} updates"
+
+
+def _otherwise(earlier: Iterable[RunRecord], last: RunRecord) -> Iterator[str]:
+    """What attempts that the last one goes on from were trained with, and it is not."""
+    now = {*_trained_with(last)}
+    for run in earlier:
+        others = [one for one in _trained_with(run) if one not in now]
+        if others:
+            yield f"attempt {run.attempt}: {'; '.join(others)}"
+
+
+def _trained_with(run: RunRecord) -> Iterator[str]:
+    yield from _optimizers(run)
+    kinds = ((one.class_path, _cadence(one)) for one in run.schedulers)
+    yield ", ".join(f"{path}{every}" for path, every in kinds) or "no scheduler"
+    yield from _setting(run, alone=False)
 
 
 def _fit(event: EventRecord, run: RunRecord) -> str:
@@ -105,6 +121,13 @@ def _fit(event: EventRecord, run: RunRecord) -> str:
         if isinstance(now, list) and now != [one.class_path for one in before]:
             with_others.append(", ".join(map(str, now)) or f"no {name.removesuffix('s')}")
     return f"{text}: {'; '.join(with_others)}" if with_others else text
+
+
+def _cadence(identity: SchedulerIdentity) -> str:
+    if identity.interval is None:
+        return ""
+    every = "" if identity.frequency in (None, 1) else f"{identity.frequency} times "
+    return f", every {every}{identity.interval}"
 
 
 def _setting(run: RunRecord, *, alone: bool) -> Iterator[str]:
@@ -147,11 +170,14 @@ def _attempts(overview: Overview) -> Iterator[str]:
 
 def _resumed(facts: ResumeFacts) -> str:
     """From which checkpoint: by updates, or by the loop's counter where it was not recorded."""
-    done = ", ".join(map(str, facts.updates))
+    done = ", ".join(
+        f"{count} of optimizer {index}" if len(facts.updates) > 1 else str(count)
+        for index, count in enumerate(facts.updates)
+    )
     if not done:
         at = "" if facts.global_step is None else f" at global_step {facts.global_step}"
         return f"resumed{at}; updates before it were not recorded and are not counted"
-    of_attempt = "" if facts.attempt is None else f" of attempt {facts.attempt}"
+    of_attempt = "" if facts.attempt is None else f", attempt {facts.attempt}"
     return f"resumed after update {done}{of_attempt}"
 
 
