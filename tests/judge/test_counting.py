@@ -372,3 +372,12 @@ def test_evaluations_that_a_resume_supersedes_are_taken_back(completed, told):
 )
 def test_one_evaluation_is_not_worth_a_word(closure):
     assert judged(run(), updates(1, 3, closure=closure), end()) == {}
+
+
+@pytest.mark.parametrize("applied", [0.25, 3.0])
+def test_a_gradient_that_is_known_only_as_it_was_applied_is_one(applied):
+    replaced = {"objective": None, "grad_norm": None, "grad_norm_source": None, "clipped": None}
+    found = judged(run(), updates(1, 3), update(4, grad_norm_clipped=applied, **replaced), end())
+    assert "TG-RECORD-NO-GRADIENT" not in found
+    found = judged(run(), updates(1, 3), update(4, grad_norm_clipped=None, **replaced), end())
+    assert "TG-RECORD-NO-GRADIENT" in found

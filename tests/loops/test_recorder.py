@@ -373,7 +373,7 @@ def test_a_loop_that_keeps_its_batches_is_recorded_without_those_it_repeats():
         losses = simple_loop(model, make_sgd(model), batches)
     records = updates_of(sink)
     assert [r.loss for r in records] == losses
-    assert [(r.micro_batches, r.batch_idx) for r in records] == [(1, 0), (0, None)]
+    assert [(r.micro_batches, r.batch_idx) for r in records] == [(1, 0), (0, 0)]
 
 
 def test_the_model_is_the_outermost_module_that_owns_the_parameters():

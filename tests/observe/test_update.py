@@ -288,6 +288,20 @@ def test_after_two_clips_the_norm_is_that_before_the_first():
     assert loop.observer.clip_coefficient == pytest.approx(0.1, rel=1e-6)
 
 
+@pytest.mark.parametrize("which", ["all", "large"])
+def test_a_clip_that_left_small_gradients_out_was_not_one_factor(which):
+    loop = Loop()
+    loop.begin()
+    loop.backward(gradient=(3, 4, 0.001))
+    loop.clip(1.0, which=loop.parameters if which == "all" else loop.parameters[:1])
+    record = loop.step()
+    assert record.grad_norm_clipped == pytest.approx(1.0, rel=1e-5)
+    if which == "all":
+        assert record.clip_coefficient == pytest.approx(0.2, rel=1e-5)
+    else:
+        assert record.clip_coefficient is None
+
+
 def test_a_clip_of_other_gradients_is_not_ours():
     loop = Loop()
     loop.begin()
@@ -784,7 +798,7 @@ def test_a_scale_that_is_divided_out_after_the_clip_is_in_neither_norm(scale):
 def test_a_share_of_gradients_whose_place_others_have_taken_is_not_told(replaces):
     parameter = nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    with watching(optimizer, flat_shards=True) as watched:
+    with watching(optimizer, flat_shards=True, layer_norms=True) as watched:
         watched.begin()
         clipped(parameter)
         if replaces:
@@ -792,8 +806,9 @@ def test_a_share_of_gradients_whose_place_others_have_taken_is_not_told(replaces
         optimizer.step()
     (update,) = watched.updates()
     if replaces:
-        assert (update.shard, update.grad_norm_source) == (None, None)
+        assert (update.shard, update.grad_norm_source, update.layer_norms) == (None, None, None)
     else:
+        assert update.layer_norms == {"0": 5.0}
         assert update.shard.grad_norm_squared == pytest.approx(25.0, rel=1e-9)
         assert update.shard.grad_norm_clipped_squared == pytest.approx(1.0, rel=1e-5)
 

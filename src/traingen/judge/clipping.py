@@ -15,7 +15,7 @@ from traingen.records import EventRecord, UpdateRecord
 SLACK = 1e-3  # relative: torch's own float32 norm, by which it clips, is good to 1e-4
 BEYOND = -1  # in place of an optimizer: norms that were too large, or may have been
 PARTS = -2  # in place of an optimizer: norms that were clipped in parts
-IN_PARTS = " in parts or by another norm"
+IN_PARTS = " in parts, by another norm, or before something else changed it"
 SLACK_OF_HALVES = 1e-2  # gradients in 16 bits are rounded once more when they are scaled
 
 

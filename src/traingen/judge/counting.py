@@ -40,20 +40,21 @@ class GradientWatch(Watch):
 
     def updated(self, record: UpdateRecord) -> None:
         """A gradient that is zero everywhere counts only where a backward would have been heard."""
-        if record.objective is not None or record.shard is not None or record.grad_norm:
+        norm = record.grad_norm_clipped if record.grad_norm is None else record.grad_norm
+        if record.objective is not None or record.shard is not None or norm:
             self._reached.setdefault(record.optimizer, self.place.total)
         if record.objective is not None or record.shard is not None:
             return
         name = self.place.name(record.update, record.optimizer)
-        if record.grad_norm and self._renews:
-            told = f"{name} applied a gradient of norm {record.grad_norm:g} that no backward made"
+        if norm and self._renews:
+            told = f"{name} applied a gradient of norm {norm:g} that no backward made"
             self.note(kinds.AVERAGE_MOVED, told)
-        if record.grad_norm or self._renews:
+        if norm or self._renews:
             return
         observes = [] if self.place.run is None else self.place.run.observes
         if not {"grad_norm", "objective"} <= set(observes):
             return
-        what = "no gradient" if record.grad_norm is None else "a gradient of 0"
+        what = "no gradient" if norm is None else "a gradient of 0"
         told = f"{name} had {what}: no backward, or none that was not cleared again"
         self.note(kinds.NO_GRADIENT, told, of=record.optimizer)
 

@@ -96,7 +96,6 @@ class Window:
     clips: list[Clip] = field(default_factory=list)
     norms: Norms | None = None  # measured before the first clip, where that does not tell them
     signature: Signature | None = None  # of its gradients, as its last clip has found or left them
-    clip_has_left: bool = False  # as that has left them
     clipped_within: bool = False  # a backward of this window had been seen before its first clip
     scale: torch.Tensor | None = None  # the AMP scale that its gradients still have in them
     scale_at_clip: torch.Tensor | None = None  # the same, when they were first clipped
@@ -125,17 +124,18 @@ class Window:
         if not self.clips:
             self.scale_at_clip, self.clipped_within = self.scale, bool(self.roots)
         self.clips.append(clip)
-        self.signature, self.clip_has_left = sign_gradients(self.parameters), False
+        self.sign_clip()
 
     def sign_clip(self) -> None:
-        """Its gradients are now what its clip has left."""
-        self.signature, self.clip_has_left = sign_gradients(self.parameters), True
+        """Its gradients are those that its clip has found or, called again, left."""
+        self.signature = sign_gradients(self.parameters)
 
     def is_as_clipped(self) -> bool:
-        """Whether its gradients are known to be what its last clip has left."""
-        if self.signature is None or not self.clip_has_left:
-            return False
-        return not have_changed(self.signature, self.parameters)
+        """Whether its gradients are known to be what its last clip has left.
+
+        They are not where its return was not heard: it has changed their versions.
+        """
+        return self.signature is not None and not have_changed(self.signature, self.parameters)
 
     def was_replaced(self) -> bool:
         """Whether others have taken the place of the gradients that were clipped."""
@@ -143,7 +143,7 @@ class Window:
 
     def forget_clips(self) -> None:
         """Its gradients are others than those that were clipped."""
-        self.clips, self.norms, self.signature, self.clip_has_left = [], None, None, False
+        self.clips, self.norms, self.signature = [], None, None
 
     def empty(self) -> None:
         """Begin the next update."""
