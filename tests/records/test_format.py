@@ -203,8 +203,8 @@ def test_the_page_names_every_field_with_its_meaning(name: str) -> None:
     [
         "skipped_step", "counted_without_update", "uncounted_update", "optimizer_found",
         "clip_without_gradients", "clip_within_window", "clip_on_scaled_gradients",
-        "scheduler_swapped", "averaging", "validation", "checkpoint", "segment", "batch_not_digested",
-        "batch_norm_epoch", "batch_norm_epoch_end",
+        "scheduler_swapped", "averaging", "validation", "checkpoint", "segment",
+        "batch_not_digested", "batch_norm_epoch", "batch_norm_epoch_end",
     ],
 )  # fmt: skip
 def test_the_page_names_every_event(event: str) -> None:
