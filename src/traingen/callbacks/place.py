@@ -125,18 +125,8 @@ class Place:
 
 
 def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any, path: Path) -> Place:
-    """The run that `checkpoint` belongs to, to be continued; a new one if it was not recorded.
-
-    The state is looked for under `key`, then under that of any other recorder, because the path may
-    have changed: the only one there is, or the one whose run is recorded at `path`.
-    """
-    states: Mapping[str, Any] = checkpoint.get("callbacks") or {}
-    recorders = [name for name in states if STATE in name and states[name]]
-    mine = [name for name in recorders if key in name] or recorders  # a guest's key is around ours
-    if len(mine) > 1 and os.path.exists(recording_path(path)):
-        run_id = _run_of(path, rank=0)
-        mine = [name for name in mine if states[name]["run_id"] == run_id]
-    state = states[mine[0]] if len(mine) == 1 else None
+    """The run that `checkpoint` belongs to, to be continued; a new one if it was not recorded."""
+    state = _find_state(checkpoint.get("callbacks") or {}, key=key, path=path)
     updates = list(state["completed"]) if state else []
     facts = ResumeFacts(
         attempt=state["attempt"] if state else None,
@@ -152,6 +142,20 @@ def resumed_place(checkpoint: Mapping[str, Any], *, key: str, source: Any, path:
     return Place(
         run_id=state["run_id"], attempt=state["attempt"] + 1, updates=updates, resumed=facts
     )
+
+
+def _find_state(states: Mapping[str, Any], *, key: str, path: Path) -> Mapping[str, Any] | None:
+    """What the recorder on `path` has left among the `states` of callbacks; none is guessed.
+
+    It is looked for under `key`, then under that of any other recorder, because the path may have
+    changed: the only one there is, or the one whose run is recorded at `path`.
+    """
+    recorders = [name for name in states if STATE in name and states[name]]
+    mine = [name for name in recorders if key in name] or recorders  # a guest's key is around ours
+    if len(mine) > 1 and os.path.exists(recording_path(path)):
+        run_id = _run_of(path, rank=0)
+        mine = [name for name in mine if states[name]["run_id"] == run_id]
+    return states[mine[0]] if len(mine) == 1 else None
 
 
 def _batches_of(checkpoint: Mapping[str, Any]) -> int | None:
