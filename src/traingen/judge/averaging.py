@@ -17,8 +17,9 @@ from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.announced import Announced, read_announced
 from traingen.judge.place import Place
-from traingen.judge.watch import RECENT, Moment, Watch, text, times
+from traingen.judge.watch import RECENT, Watch, text, times
 from traingen.records import EndRecord, EventRecord, UpdateRecord
+from traingen.records.attempts import Moment
 
 MANY = 50  # updates after which an average without a known start is missed within one epoch
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import Moment, Watch, count, index, text, times
+from traingen.judge.watch import Watch, count, index, text, times
 from traingen.records import EventRecord, UpdateRecord
+from traingen.records.attempts import Moment
 
 SOME = 2  # optimizers of which each made an update
 SEVERAL = 3  # updates, none of which had a gradient: more than one batch that was left out

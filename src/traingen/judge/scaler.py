@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import Moment, Watch, index, is_beyond, number
+from traingen.judge.watch import Watch, index, number
 from traingen.records import EventRecord, UpdateRecord
+from traingen.records.attempts import Moment, is_beyond
 
 LONG = 20  # steps in a row: torch's first scale, halved so often, is far below 1
 FEW = 5  # the same, where the run ends without any update: more than a first scale usually costs

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from traingen.compare.findings import Finding
 from traingen.judge import kinds
 from traingen.judge.place import Place
-from traingen.judge.watch import RECENT, Moment, Tally, Watch, count, index, is_beyond, text, times
+from traingen.judge.watch import RECENT, Tally, Watch, count, index, text, times
 from traingen.records import (
     EndRecord,
     EventRecord,
@@ -17,6 +17,7 @@ from traingen.records import (
     SchedulerState,
     UpdateRecord,
 )
+from traingen.records.attempts import Moment, is_beyond
 
 AT_END = "at the end"
 EVEN = 2  # ticks that moved last_epoch by one each, before one that did not says anything

@@ -11,18 +11,9 @@ from typing import Any
 from traingen.compare.findings import Finding, FindingKind
 from traingen.judge.place import Place
 from traingen.records import EndRecord, EventRecord, UpdateRecord
+from traingen.records.attempts import Moment, is_beyond
 
 RECENT = 1000  # occurrences that a resume can take back one by one
-
-# updates completed, of all optimizers, and the loop's counter; None: of an update, or not known
-Moment = tuple[int, int | None]
-
-
-def is_beyond(at: Moment, to: Moment) -> bool:
-    """Whether `at` lies after a checkpoint at `to`: a skipped step counts and is no update."""
-    if at[0] != to[0] or at[1] is None or to[1] is None:
-        return at[0] > to[0]
-    return at[1] > to[1]
 
 
 @dataclass(slots=True)

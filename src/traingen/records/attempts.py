@@ -15,6 +15,9 @@ from traingen.records.schema import (
     UpdateRecord,
 )
 
+# updates completed, of all optimizers, and the loop's counter; None: of an update, or not known
+Moment = tuple[int, int | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupersededUpdates:
@@ -159,8 +162,13 @@ def lies_beyond(event: EventRecord, resumed: ResumeFacts) -> bool:
     It came after more updates than were completed at the checkpoint, or after as many but at a
     later `global_step`: a step that the scaler skipped counts there and completes none.
     """
-    updates, step = sum(resumed.updates), resumed.global_step
-    if event.update != updates or step is None:
-        return event.update > updates
     at = (event.details or {}).get("global_step")
-    return isinstance(at, int) and at > step
+    here = (event.update, at if isinstance(at, int) else None)
+    return is_beyond(here, (sum(resumed.updates), resumed.global_step))
+
+
+def is_beyond(at: Moment, to: Moment) -> bool:
+    """Whether `at` lies after a checkpoint at `to`: a skipped step counts and is no update."""
+    if at[0] != to[0] or at[1] is None or to[1] is None:
+        return at[0] > to[0]
+    return at[1] > to[1]
