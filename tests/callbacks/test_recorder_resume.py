@@ -297,6 +297,16 @@ def test_two_recorders_each_go_on_with_their_own_run(tmp_path: Path) -> None:
     assert a.run.run_id != b.run.run_id
 
 
+@pytest.mark.parametrize(("save", "epoch", "batches"), [(2, 0, 2), (BATCHES + 3, 1, 3)])
+def test_a_resume_says_how_far_its_epoch_had_come(
+    tmp_path: Path, save: int, epoch: int, batches: int
+) -> None:
+    train(recorder(tmp_path / "run"), Saves(tmp_path, save))
+    train(recorder(tmp_path / "run"), resume=tmp_path / f"{save}.ckpt")
+    facts = read_recording(tmp_path / "run").runs[1].resumed
+    assert facts is not None and (facts.epoch, facts.batches) == (epoch, batches)
+
+
 def test_of_several_recorders_none_is_guessed(tmp_path: Path) -> None:
     state = {
         "run_id": "a", "attempt": 1, "attempt_id": "c", "updates": [3], "completed": [3],

@@ -27,6 +27,17 @@ def training(last, first=1, **changes):
     [
         ({"lr": [0.3]}, "lr differs in 4 updates, first 3: [0.001] on rank 0; [0.3] on rank 1"),
         (
+            {"hyper_parameters": [make_update(1).hyper_parameters[0] | {"eps": 1e-3}]},
+            "hyper_parameters differs in 4 updates, first 3: eps of group 0 1e-08 on rank 0; "
+            "0.001 on rank 1",
+        ),
+        (
+            {"hyper_parameters": [make_update(1).hyper_parameters[0], {"eps": 0.5}]},
+            "hyper_parameters differs in 4 updates, first 3: "
+            "[{'betas': [0.9, 0.999], 'eps': 1e-08, '…] on rank 0; "
+            "[{'betas': [0.9, 0.999], 'eps': 1e-08, '…, {'eps': 0.5}] on rank 1",
+        ),
+        (
             {"scheduler": [SchedulerState(id=0, last_epoch=1, ticks=9)]},
             "ticks differs in 4 updates, first 3: [2] on rank 0; [9] on rank 1",
         ),

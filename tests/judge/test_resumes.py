@@ -33,6 +33,16 @@ def test_other_values_than_before_are_told(changes, first):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [("updates", "averages 5, then 4"), ("distance", "distance 5, then 4")]
+)
+def test_averages_that_do_not_go_on_are_told(name, told):
+    before = [*updates(1, 5), update(6, ema={name: 5})]
+    found = judged(run(), before, resumed(5), update(6, ema={name: 4}), end())
+    assert found[ID].measured.startswith(f"update 6 in attempt 2: {told}")
+    assert judged(run(), before, resumed(5), update(6, ema={name: 5}), end()) == {}
+
+
 def test_of_every_quantity_the_first_update_is_told_the_most_telling_first():
     again = [
         update(6, rng={"python": "aa", "torch": "x"}),

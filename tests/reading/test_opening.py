@@ -224,6 +224,18 @@ def test_another_number_of_ranks_in_a_later_attempt_is_refused(tmp_path):
     assert len(updates_in(read_through(path, rank=0)[0])) == 3
 
 
+def test_another_number_of_ranks_in_an_attempt_that_was_given_up_is_no_obstacle(tmp_path):
+    path = write_ranks(tmp_path / "run", TRAINING[:3], TRAINING[:3])
+    alone = msgspec.structs.replace(resumed_at(2), rank=0, world_size=1)
+    again = [resumed_at(2, attempt=3, before=1), *make_updates(3, 4)]
+    first = [*of_rank(TRAINING[:3], 0), alone, *make_updates(3, 3), *of_rank(again, 0)]
+    write_file(recording_path(path), first)
+    write_file(recording_path(path, rank=1), of_rank([*TRAINING[:3], *again], 1))
+    reader = open_run(path)
+    assert [record.update for record in updates_in(reader.standing())] == [1, 2, 3, 4]
+    assert reader.fit is not None and reader.fit.ranks == 2
+
+
 def test_damage_to_any_rank_is_refused_at_its_line(tmp_path):
     path = write_ranks(tmp_path / "run", TRAINING, TRAINING)
     file = recording_path(path, rank=1)

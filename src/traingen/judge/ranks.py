@@ -9,13 +9,8 @@ from traingen.judge import kinds
 from traingen.reading.opening import by_rank
 from traingen.records import RankDisagreement
 
-ONE_MODEL = (
-    "lr",
-    "hyper_parameters",
-    "ticks",
-    "grad_norm_clipped",
-    "parameters",
-)  # the most telling first
+# the most telling first
+ONE_MODEL = ("lr", "hyper_parameters", "ticks", "grad_norm_clipped", "parameters")
 
 
 def judge_ranks(disagreements: Iterable[RankDisagreement]) -> list[Finding]:
@@ -38,6 +33,17 @@ def _is_known(one: RankDisagreement) -> bool:
 def _tell(one: RankDisagreement) -> str:
     of_optimizer = f" of optimizer {one.optimizer}" if one.optimizer else ""
     updates = f"{one.count} updates" if one.count > 1 else "1 update"
-    return (
-        f"{one.field}{of_optimizer} differs in {updates}, first {one.update}: {by_rank(one.values)}"
-    )
+    return f"{one.field}{of_optimizer} differs in {updates}, first {one.update}: {_by_rank(one)}"
+
+
+def _by_rank(one: RankDisagreement) -> str:
+    """Each value with its ranks; of all hyper-parameters the first that they do not share."""
+    known = [value for value in one.values if value is not None]
+    if one.field != "hyper_parameters" or len(known) < len(one.values):
+        return by_rank(one.values)
+    for group, options in enumerate(zip(*known, strict=False)):
+        for name in dict.fromkeys(name for each in options for name in each):
+            values = [each.get(name, "none") for each in options]
+            if len(set(map(repr, values))) > 1:
+                return f"{name} of group {group} {by_rank(values)}"
+    return by_rank(one.values)
